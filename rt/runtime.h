@@ -571,7 +571,8 @@ void nnrt_signal_served(int signal, int n);
 
 void nnrt_stacks_begin(void);
 void nnrt_stacks_as(const char *program);
-// The calling thread is one of the rank, which lives as long as it; `role` is static.
+// The calling thread is one of the rank, which lives as long as it, or of none, NULL; `role` is
+// static.  A later call replaces it.
 void nnrt_stacks_add(const NnrtRank *r, const char *role);
 // Sets a function that tells the other processes, in a signal handler.
 void nnrt_stacks_tell(void (*tell)(void));

@@ -104,6 +104,7 @@ void nnrt_signals_listen(void) {
   pthread_attr_t attributes;
   pthread_t thread;
   nnrt_stacks_begin();
+  nnrt_stacks_add(NULL, "the main thread"); // until it is one of a rank
   sigemptyset(&set);
   const int taken[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGQUIT};
   for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)

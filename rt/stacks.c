@@ -8,26 +8,33 @@
 // thread of signals is the leader.  It tells the other processes, then signals the other threads of
 // this one, one after another: each prints its stack, and stays in the handler.
 //
-// Handlers call async-signal-safe functions only, with two exceptions that take no lock once they
-// have run before: backtrace, which loads libgcc the first time, and backtrace_symbols_fd.
+// Handlers call async-signal-safe functions only (signal_safe.h), and backtrace, which takes no
+// lock once it has loaded libgcc.  So a thread that hangs in the dynamic linker, with its lock, has
+// a stack like any other, and hinders none.  One that does not answer, as it is in the kernel, is
+// named without a stack.
 
+#include <errno.h>
 #include <execinfo.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "peers.h"
+#include "signal_safe.h"
 
 enum {
   MOST_THREADS = 1024,
   MOST_FRAMES = 64,
   OWN_FRAMES = 3,
-  TEXT = 1 << 15,
+  TEXT = 1 << 16,
+  // Limits of the wait for a thread: for one, for all of them together, and then still for each.
+  WAIT_MS = 5,
   PATIENCE_MS = 2000,
-  PATIENCE_SECONDS = 60
+  PATIENCE_ALL_MS = 5000,
+  PATIENCE_LEAST_MS = 20,
+  PATIENCE_SECONDS = 30 // of the kernel, should this thread hang, too
 };
 
 typedef struct Thread {
@@ -38,83 +45,70 @@ typedef struct Thread {
 
 static Thread threads[MOST_THREADS];
 static atomic_int n_threads, n_printed;
+static atomic_int turn; // of the thread that is to print
 static atomic_bool leading;
 static void (*tell_others)(void);
 static char speaker[128];
-static int scratch = -1; // a memory file, since symbols are written to files
-static char raw[TEXT], text[2 * TEXT];
+static char memory[TEXT]; // of the text of the thread that prints; they take turns
 
-// ---- text without the C library's formats
-
-static size_t add(size_t n, const char *more) {
-  for (; *more && n < sizeof text - 2; more++)
-    text[n++] = *more == '\n' || (unsigned char)*more >= ' ' ? *more : '?';
-  return n;
-}
-
-static size_t add_number(size_t n, long long x) {
-  char digits[24], *at = digits + sizeof digits - 1;
-  *at = 0;
-  do
-    *--at = (char)('0' + x % 10);
-  while ((x /= 10) > 0);
-  return add(n, at);
-}
-
-static size_t add_rank(size_t n, const NnrtRank *r) {
-  n = add(add(n, speaker), ": ");
-  return r ? add_number(add(n, "rank "), r->rank) : add(n, "no rank");
+// Begins a line, with the program and the rank: those of other processes come at the same time.
+static void add_speaker(SafeText *t) {
+  nnrt_safe_add(t, speaker);
+  nnrt_safe_add(t, ": ");
 }
 
 // The first line: the thread, and the operation.
-static size_t add_head(size_t n, const Thread *t) {
-  n = add_rank(n, t->rank);
-  if (t->rank && t->rank->run->peers) {
-    const Peer *peer = &t->rank->run->peers->peer[t->rank->rank];
-    n = add(add(n, " on "), peer->host);
-  }
-  n = add(add_number(add(n, " (pid "), getpid()), "), ");
-  n = add(n, t->role);
-  if (!t->rank || !t->rank->graph) return add(n, "\n");
-  const NnrtGraph *g = t->rank->graph;
-  int op = t->rank->op ? __atomic_load_n(t->rank->op, __ATOMIC_RELAXED) : -1;
-  if (op >= 0 && op < g->n_ops) n = add(add(add(n, ", in '"), g->ops[op]), "'");
-  return add(add_number(add(n, " of step "), t->rank->step + 1), "\n");
+static void add_head(SafeText *t, const Thread *of) {
+  add_speaker(t);
+  nnrt_safe_add_thread(t, of->rank, of->role);
 }
 
-static void print_all(size_t n) {
-  for (ssize_t done = 0, step; done < (ssize_t)n; done += step)
-    if ((step = write(STDERR_FILENO, text + done, n - (size_t)done)) <= 0) break;
-}
-
-static const Thread *current(void) {
-  static const Thread unknown = {.role = "another thread"};
-  pid_t tid = (pid_t)syscall(SYS_gettid);
+static Thread *find_thread(pid_t tid) {
   int n = atomic_load(&n_threads);
   for (int i = 0; i < n && i < MOST_THREADS; i++)
     if (threads[i].tid == tid) return &threads[i];
-  return &unknown;
+  return NULL;
+}
+
+// As backtrace_symbols: "./train(nnrt_linear_f32+0x1f3)[0x55d0c3a0b1f3]".
+static void add_frame(SafeText *t, uintptr_t at) {
+  Mapping file;
+  uintptr_t begin;
+  // The address after a call may be the end of its function.
+  const char *name = nnrt_function_at(at - 1, &begin);
+  if (nnrt_mapping_at(at - 1, &file)) {
+    // This program by the name that it was started with.
+    nnrt_safe_add(t, file.is_this_program ? program_invocation_name : file.path);
+    if (!name) begin = file.file;
+  } else if (!name) {
+    begin = 0;
+  }
+  nnrt_safe_add(t, "(");
+  if (name) nnrt_safe_add(t, name);
+  nnrt_safe_add(t, "+");
+  nnrt_safe_add_hex(t, at - begin);
+  nnrt_safe_add(t, ")[");
+  nnrt_safe_add_hex(t, at);
+  nnrt_safe_add(t, "]");
 }
 
 static void print_stack(void) {
+  static const Thread unknown = {.role = "another thread"};
   void *frame[MOST_FRAMES];
-  const Thread *t = current();
-  int n = backtrace(frame, MOST_FRAMES), skip = n > OWN_FRAMES ? OWN_FRAMES : 0;
-  ssize_t bytes = 0;
-  if (scratch >= 0 && ftruncate(scratch, 0) == 0 && lseek(scratch, 0, SEEK_SET) == 0) {
-    backtrace_symbols_fd(frame + skip, n - skip, scratch);
-    bytes = pread(scratch, raw, sizeof raw - 1, 0);
+  const Thread *of = find_thread((pid_t)syscall(SYS_gettid));
+  if (!of) of = &unknown;
+  SafeText t = {.at = memory, .size = sizeof memory};
+  int n = backtrace(frame, MOST_FRAMES);
+  add_head(&t, of);
+  nnrt_safe_add(&t, "\n");
+  for (int i = n > OWN_FRAMES ? OWN_FRAMES : 0; i < n; i++) {
+    add_speaker(&t);
+    nnrt_safe_add_rank(&t, of->rank);
+    nnrt_safe_add(&t, ": ");
+    add_frame(&t, (uintptr_t)frame[i]);
+    nnrt_safe_add(&t, "\n");
   }
-  raw[bytes > 0 ? bytes : 0] = 0;
-  // All lines in one write, each with its rank: those of other processes come at the same time.
-  size_t end = add_head(0, t);
-  for (char *line = raw; *line;) {
-    char *next = strchr(line, '\n');
-    if (next) *next = 0;
-    end = add(add(add(add_rank(end, t->rank), ": "), line), "\n");
-    line = next ? next + 1 : line + strlen(line);
-  }
-  print_all(end);
+  nnrt_safe_print(&t);
 }
 
 // ---- the handlers
@@ -130,28 +124,43 @@ static int inner_signal(void) {
 
 static void follow(int number) {
   (void)number;
-  print_stack();
-  atomic_fetch_add(&n_printed, 1);
+  // One that comes late leaves the text to the next.
+  if (atomic_load(&turn) == (int)syscall(SYS_gettid)) {
+    print_stack();
+    atomic_fetch_add(&n_printed, 1);
+  }
   // The job ends: this thread does nothing more.
   for (;;)
     pause();
 }
 
+static void say_silent(const Thread *of) {
+  char line[1024];
+  SafeText t = {.at = line, .size = sizeof line};
+  add_head(&t, of);
+  nnrt_safe_add(&t, ": it does not answer\n");
+  nnrt_safe_print(&t);
+}
+
 static void lead(int number) {
   if (atomic_exchange(&leading, true)) return;
   if (tell_others) tell_others();
-  // Symbols need the lock of the dynamic linker: a thread that hangs in it must not keep the job.
+  // The kernel ends the job if this thread hangs.
   signal(SIGALRM, SIG_DFL);
   alarm(PATIENCE_SECONDS);
   pid_t self = (pid_t)syscall(SYS_gettid);
-  int n = atomic_load(&n_threads);
+  int n = atomic_load(&n_threads), left = PATIENCE_ALL_MS;
   for (int i = 0; i < n && i < MOST_THREADS; i++) {
     int before = atomic_load(&n_printed);
     if (threads[i].tid == self || !threads[i].tid) continue;
+    atomic_store(&turn, threads[i].tid);
     if (syscall(SYS_tgkill, getpid(), threads[i].tid, inner_signal()) != 0) continue;
     // A thread in the kernel may come late.
-    for (int ms = 0; ms < PATIENCE_MS && atomic_load(&n_printed) == before; ms += 5)
-      sleep_ms(5);
+    int most = left < PATIENCE_MS ? left : PATIENCE_MS, ms = 0;
+    for (; ms < most && atomic_load(&n_printed) == before; ms += WAIT_MS)
+      sleep_ms(WAIT_MS);
+    left = left - ms > PATIENCE_LEAST_MS ? left - ms : PATIENCE_LEAST_MS;
+    if (atomic_load(&n_printed) == before) say_silent(&threads[i]);
   }
   // Launchers end all processes when one ends: the others print meanwhile.
   if (tell_others) sleep_ms(1000);
@@ -161,7 +170,6 @@ static void lead(int number) {
 void nnrt_stacks_begin(void) {
   void *frame[4];
   backtrace(frame, 4); // loads libgcc
-  scratch = memfd_create("nnrt-stacks", MFD_CLOEXEC);
   struct sigaction quit = {.sa_handler = lead, .sa_flags = SA_RESTART};
   struct sigaction inner = {.sa_handler = follow, .sa_flags = SA_RESTART};
   sigaction(SIGQUIT, &quit, NULL);
@@ -173,11 +181,13 @@ void nnrt_stacks_as(const char *program) {
 }
 
 void nnrt_stacks_add(const NnrtRank *r, const char *role) {
-  int i = atomic_fetch_add(&n_threads, 1);
+  pid_t tid = (pid_t)syscall(SYS_gettid);
+  Thread *known = find_thread(tid);
+  int i = known ? (int)(known - threads) : atomic_fetch_add(&n_threads, 1);
   if (i >= MOST_THREADS) return;
   threads[i].rank = r;
   threads[i].role = role;
-  threads[i].tid = (pid_t)syscall(SYS_gettid);
+  threads[i].tid = tid;
 }
 
 void nnrt_stacks_tell(void (*tell)(void)) {

@@ -2,13 +2,14 @@
 and training goes on; SIGQUIT prints the stacks of all ranks and ends."""
 
 import os
+import pathlib
 import re
 import signal
 import socket
 import subprocess
 import time
 
-from common import (DATA, HAS_MPI, PROGRAMS, check, end, finish, folder_with_data, free_port, losses, mpirun, ranks_of,
+from common import (DATA, HAS_MPI, PROGRAMS, check, end, finish, folder_with_data, free_port, losses, mpirun, ranks_of, run,
                     safetensors, start, train, trains)
 
 with folder_with_data():
@@ -173,5 +174,27 @@ with folder_with_data():
             frames = re.findall(rf"^slow2: rank {i}: \S*slow2\(\S*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$", said, re.M)
             check(f"{way}: the stack of rank {i}", len(frames) >= 4, said)
         check(f"{way}: no file is left", set(os.listdir("ck")) <= {".lock"}, os.listdir("ck"))
+
+    # A thread hangs in the dynamic linker, with its lock: the others still have stacks.
+    source, libraries = pathlib.Path(__file__).resolve().parent / "hanging_linker.c", [os.path.abspath(n) for n in ("a.so", "b.so")]
+    built = [subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-D_GNU_SOURCE", *more, "-o", library, source, "-ldl",
+                             "-pthread"], capture_output=True).returncode == 0 for library, more in zip(libraries, ([], ["-DINNER"]))]
+    env = {**os.environ, "LD_PRELOAD": libraries[0], "HANGING_LIBRARY": libraries[1], "HANGING_FILE": os.path.abspath("hangs"),
+           "GOMP_SPINCOUNT": "1000"}
+    # Sanitizers do not start under a library that is loaded before them.
+    if all(built) and run("slow2", "--version", env=env).returncode == 0:
+        os.system("rm -f log.jsonl hangs")
+        job = subprocess.Popen([PROGRAMS / "slow2", *DATA, "--steps", "100000", "--log", "log.jsonl"], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True, env=env)
+        check("a thread hangs", trains("log.jsonl") and wait_until(lambda: os.path.exists("hangs")))
+        begun = time.monotonic()
+        job.send_signal(signal.SIGQUIT)
+        (code, said), = end([job])
+        check("the job ends in a few seconds", code == 128 + signal.SIGQUIT and time.monotonic() - begun < 20, code, said)
+        for i in range(2):
+            frames = re.findall(rf"^slow2: rank {i}: \S*slow2\(\S*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$", said, re.M)
+            check(f"rank {i} has a stack meanwhile", len(frames) >= 4, said)
+        check("functions of libraries have names", "(clock_nanosleep+0x" in said or "(pthread_cond_wait+0x" in said or
+              "(start_thread+0x" in said or re.search(r"libc\.so\.6\([a-z_]+\+0x", said), said)
 
 finish()
