@@ -180,6 +180,7 @@ typedef struct Patience {
 // Ends the process if MPI_Init has not returned in time; then the launcher ends the others.
 static void *watch_init(void *arg) {
   Patience *p = arg;
+  nnrt_crash_thread(NULL, "the thread that watches MPI_Init");
   double seconds = nnrt_connect_timeout(&p->run->flags);
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);

@@ -1,50 +1,228 @@
 // A crash is reported: by a fault of a kernel or of a library, or as a library gives up.
 //
-//     train_rank: error: this process has crashed: SIGSEGV, an access to memory that is not there
+//     train: error: this process has crashed: SIGSEGV, an overflow of the stack, of 8192 KiB
+//     note: rank 1 on host7 (pid 4711), its own thread, in 'linear  mlp.onnx:/fc1' of step 12
+//     hint: raise the limit by ulimit -s; OMP_STACKSIZE is that of threads of OpenMP
 //
 // oneDNN does not look at the result of some allocations, and the C++ library ends the process
 // without naming it.  Other ranks report that a connection has closed, and this says why.  The
 // signal then has its usual effect, a core file and an exit status.
+//
+// The handler runs on a stack of its own, an alternate one of the thread, or an overflow of the
+// stack could not be reported.  Threads of libraries have none, other than OpenMP's.
+//
+// SIGBUS is an access to a mapped file beyond its end, or a disk that cannot be read: the file at
+// the address tells which.  For a file of data, that is an error of the user's, with status 1.
 
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <ucontext.h>
 #include <unistd.h>
 
-#include "runtime.h"
+#include "signal_safe.h"
 
-static const struct {
-  int signal;
-  const char *text;
-} crashes[] = {
-    {SIGSEGV, "SIGSEGV, an access to memory that is not there"},
-    {SIGILL, "SIGILL, an instruction that this processor does not have"},
-    {SIGFPE, "SIGFPE, an integer division by zero"},
-    {SIGABRT, "SIGABRT, the program or a library has given up"},
-};
+static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+enum { N_SIGNALS = sizeof signals / sizeof *signals };
+static bool watched[N_SIGNALS];
 
-static char message[128]; // the part before the signal, made ahead
-static size_t message_bytes;
+enum { ALTERNATE = 64 << 10, GUARD = 4096, NEAR = 64 << 10 };
 
-// Only calls that are safe in a signal handler.
-static void report(int number) {
-  static const char hint[] = "\nhint: libraries may crash when there is too little memory\n";
-  for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++) {
-    if (crashes[i].signal != number) continue;
-    ssize_t ignored = write(STDERR_FILENO, message, message_bytes);
-    ignored = write(STDERR_FILENO, crashes[i].text, strlen(crashes[i].text));
-    ignored = write(STDERR_FILENO, hint, sizeof hint - 1);
-    (void)ignored;
+// The thread, and the bounds of its stack; high 0: unknown.
+typedef struct Own {
+  const NnrtRank *rank;
+  const char *role; // NULL: unknown
+  uintptr_t low, high;
+} Own;
+
+static _Thread_local Own own;
+static char speaker[96];
+static atomic_bool reporting;
+
+// ---- the report
+
+static const char *text_of(int number) {
+  switch (number) {
+  case SIGSEGV: return "SIGSEGV, an access to memory that is not there";
+  case SIGBUS: return "SIGBUS, an access to memory that the system cannot provide";
+  case SIGILL: return "SIGILL, an instruction that this processor does not have";
+  case SIGFPE: return "SIGFPE, an integer division by zero";
+  default: return "SIGABRT, the program or a library has given up";
   }
-  // SA_RESETHAND has restored the default: the fault is repeated, or the signal sent again.
+}
+
+static uintptr_t stack_pointer(const void *context) {
+  const ucontext_t *c = context;
+#if defined(__x86_64__)
+  return (uintptr_t)c->uc_mcontext.gregs[REG_RSP];
+#elif defined(__aarch64__)
+  return (uintptr_t)c->uc_mcontext.sp;
+#else
+  (void)c;
+  return own.low;
+#endif
+}
+
+// Whether the address is in the stack of this thread, or a little below: memory that it could not
+// grow to.
+static bool is_overflow(uintptr_t at, const void *context) {
+  uintptr_t sp = stack_pointer(context);
+  return own.high && sp < own.high && at < own.high && at >= sp - NEAR;
+}
+
+static bool starts(const char *text, const char *with) {
+  return strncmp(text, with, strlen(with)) == 0;
+}
+
+// A file that is mapped at an address which the system cannot provide.
+static void add_file(SafeText *t, const Mapping *file) {
+  nnrt_safe_add(t, "'");
+  nnrt_safe_add(t, file->path);
+  nnrt_safe_add(t, "'");
+}
+
+// Adds the lines after the first.
+static void add_notes(SafeText *t, const char *hint) {
+  if (own.role) {
+    nnrt_safe_add(t, "\nnote: ");
+    nnrt_safe_add_thread(t, own.rank, own.role);
+  }
+  nnrt_safe_add(t, "\nhint: ");
+  nnrt_safe_add(t, hint);
+  nnrt_safe_add(t, "\n");
+}
+
+// Returns whether the fault is of a file of data.
+static bool add_bus_error(SafeText *t, const Mapping *file) {
+  bool in_memory = starts(file->path, "/memfd:") || starts(file->path, "/dev/shm/");
+  bool data = file->path[0] == '/' && !in_memory && !file->is_this_program;
+  if (!data) nnrt_safe_add(t, "this process has crashed: ");
+  if (data) {
+    add_file(t, file);
+    nnrt_safe_add(t, " was truncated while it was in use, or its disk cannot be read");
+    add_notes(t, "write a new file, and rename it to the old name");
+  } else if (in_memory) {
+    nnrt_safe_add(t, "SIGBUS, there is no memory for the memory file ");
+    add_file(t, file);
+    add_notes(t, "/dev/shm or the memory of this machine, or of this container, is full");
+  } else if (file->is_this_program) {
+    nnrt_safe_add(t, "SIGBUS, its executable ");
+    add_file(t, file);
+    nnrt_safe_add(t, " was overwritten or truncated while it ran, or its disk cannot be read");
+    add_notes(t, "write a new executable, and rename it to the old name");
+  } else {
+    nnrt_safe_add(t, text_of(SIGBUS));
+    add_notes(t, "the memory of this machine, or of this container, may be full or damaged");
+  }
+  return data;
+}
+
+static void report(int number, siginfo_t *info, void *context) {
+  // The first thread reports; the others wait for the end.
+  if (atomic_exchange(&reporting, true))
+    for (;;)
+      pause();
+  static char memory[8192];
+  SafeText t = {.at = memory, .size = sizeof memory};
+  uintptr_t at = (uintptr_t)info->si_addr;
+  // A signal that a process has sent has no address.
+  bool fault = info->si_code > 0, data = false;
+  Mapping file;
+  nnrt_safe_add(&t, speaker);
+  nnrt_safe_add(&t, ": error: ");
+  if (fault && number == SIGBUS && nnrt_mapping_at(at, &file)) {
+    data = add_bus_error(&t, &file);
+  } else if (fault && number == SIGSEGV && is_overflow(at, context)) {
+    nnrt_safe_add(&t, "this process has crashed: SIGSEGV, an overflow of the stack, of ");
+    nnrt_safe_add_number(&t, (long long)(own.high - own.low) >> 10);
+    nnrt_safe_add(&t, " KiB");
+    add_notes(&t, "raise the limit by ulimit -s; OMP_STACKSIZE is that of threads of OpenMP");
+  } else {
+    nnrt_safe_add(&t, "this process has crashed: ");
+    nnrt_safe_add(&t, text_of(number));
+    add_notes(&t, "libraries may crash when there is too little memory");
+  }
+  nnrt_safe_print(&t);
+  if (data) _exit(1);
+  // The fault is repeated as the handler returns, or the signal sent again.
+  signal(number, SIG_DFL);
   raise(number);
 }
 
+// ---- the handlers
+
+static void watch(void) {
+  struct sigaction action = {.sa_sigaction = report, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  for (int i = 0; i < N_SIGNALS; i++)
+    if (watched[i]) sigaction(signals[i], &action, NULL);
+}
+
 void nnrt_crash_watch(const char *program) {
-  struct sigaction action = {.sa_handler = report, .sa_flags = SA_RESETHAND | SA_ONSTACK}, now;
-  int n = snprintf(message, sizeof message, "%.80s: error: this process has crashed: ", program);
-  message_bytes = n > 0 ? (size_t)n : 0;
-  // A sanitizer has a report of its own.
-  for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
-    if (sigaction(crashes[i].signal, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
-      sigaction(crashes[i].signal, &action, NULL);
+  static char memory[ALTERNATE];
+  const stack_t stack = {.ss_sp = memory, .ss_size = sizeof memory};
+  stack_t old;
+  struct sigaction now;
+  struct rlimit limit;
+  strncpy(speaker, program, sizeof speaker - 1);
+  // A sanitizer has stacks and reports of its own.
+  if (sigaltstack(NULL, &old) == 0 && (old.ss_flags & SS_DISABLE)) sigaltstack(&stack, NULL);
+  for (int i = 0; i < N_SIGNALS; i++)
+    watched[i] = sigaction(signals[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL;
+  watch();
+  own = (Own){.role = "the main thread", .high = (uintptr_t)__builtin_frame_address(0)};
+  bool known = getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < own.high;
+  own.low = known ? own.high - limit.rlim_cur : 0;
+}
+
+void nnrt_crash_watch_again(void) {
+  watch();
+}
+
+// ---- threads
+
+static pthread_key_t stacks; // the alternate stack of each thread but the main one
+
+static void free_stack(void *at) {
+  const stack_t none = {.ss_flags = SS_DISABLE};
+  sigaltstack(&none, NULL);
+  munmap(at, GUARD + ALTERNATE);
+}
+
+static void make_key(void) {
+  pthread_key_create(&stacks, free_stack);
+}
+
+// Without memory for one, the thread is as those of libraries.
+static void make_stack(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  stack_t old;
+  pthread_once(&once, make_key);
+  if (sigaltstack(NULL, &old) != 0 || !(old.ss_flags & SS_DISABLE)) return;
+  char *at = mmap(NULL, GUARD + ALTERNATE, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (at == MAP_FAILED) return;
+  mprotect(at, GUARD, PROT_NONE);
+  const stack_t stack = {.ss_sp = at + GUARD, .ss_size = ALTERNATE};
+  if (pthread_setspecific(stacks, at) == 0 && sigaltstack(&stack, NULL) == 0) return;
+  pthread_setspecific(stacks, NULL);
+  munmap(at, GUARD + ALTERNATE);
+}
+
+void nnrt_crash_thread(const NnrtRank *r, const char *role) {
+  own.rank = r;
+  own.role = role;
+  if (own.high) return; // the bounds are known, and there is an alternate stack
+  pthread_attr_t attributes;
+  void *low;
+  size_t bytes;
+  if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+    if (pthread_attr_getstack(&attributes, &low, &bytes) == 0) {
+      own.low = (uintptr_t)low;
+      own.high = (uintptr_t)low + bytes;
+    }
+    pthread_attr_destroy(&attributes);
+  }
+  make_stack();
 }

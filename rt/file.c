@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -242,19 +241,4 @@ void nnrt_in_close(InFile *f) {
   // munmap takes the address back as it was given.
   if (f->bytes > 0) munmap((void *)(uintptr_t)f->at, (size_t)f->bytes);
   *f = (InFile){0};
-}
-
-static void bus_error(int signal) {
-  (void)signal;
-  static const char text[] =
-      "error: a data file was truncated while it was in use, or its disk cannot be read\n";
-  // Only calls that are safe in a signal handler.
-  ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
-  (void)ignored;
-  _exit(1);
-}
-
-void nnrt_in_watch(void) {
-  struct sigaction action = {.sa_handler = bus_error};
-  sigaction(SIGBUS, &action, NULL);
 }

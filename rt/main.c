@@ -251,6 +251,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
         1, "this executable is damaged: '%s' is not the same in training and evaluation", e->name);
   }
   check_flags(&run.flags, p);
+  if (!nnrt_reserve_stack(&w)) nnrt_ranks_refuse(1, "%s", w.text);
   nnrt_spin_less(argv);
   nnrt_node_start(&run.flags, p);
   nnrt_signals_listen();
@@ -316,7 +317,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   if (f->checkpoint_dir.given && run.launch.rank == 0)
     nnrt_fingerprints_find(&run.checkpoints, p, &run.data);
   if (f->check_against.given) nnrt_reference_start(&run);
-  nnrt_in_watch();
+  nnrt_crash_watch_again();
   nnrt_signals_catch();
 
   // Beyond this point ranks run, and any failure ends the job.

@@ -33,7 +33,7 @@ static void *run_rank(void *arg) {
   omp_set_dynamic(0);
   if (run->threads > 0) omp_set_num_threads(run->threads);
   nnrt_say_here(r);
-  if (!nnrt_reserve(&w)) {
+  if (!nnrt_reserve(r, &w)) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }

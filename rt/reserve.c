@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "runtime.h"
 
@@ -23,7 +24,35 @@ bool nnrt_memory_left(size_t bytes) {
   return true;
 }
 
-enum { STACK = 512 << 10 };
+// Bytes of stack that kernels and libraries may take in a rank, and that they take before.
+enum { STACK = 512 << 10, EARLIER = 256 << 10, LIMIT = STACK + EARLIER };
+
+// Threads have the limit of the main thread at the start of the program.
+static bool reserve_threads(void) {
+  pthread_attr_t attributes;
+  size_t bytes = 0;
+  if (pthread_getattr_default_np(&attributes) != 0) return false;
+  bool ok = pthread_attr_getstacksize(&attributes, &bytes) == 0;
+  if (ok && bytes < LIMIT)
+    ok = pthread_attr_setstacksize(&attributes, LIMIT) == 0 &&
+         pthread_setattr_default_np(&attributes) == 0;
+  pthread_attr_destroy(&attributes);
+  return ok;
+}
+
+bool nnrt_reserve_stack(Why *w) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0) return true;
+  rlim_t soft = limit.rlim_cur;
+  limit.rlim_cur = LIMIT;
+  // The kernel compares the limit whenever the stack grows.
+  bool enough = soft >= LIMIT || setrlimit(RLIMIT_STACK, &limit) == 0;
+  if (enough && reserve_threads()) return true;
+  return why(w,
+             "a stack of %d KiB is needed, and the limit is %lld KiB\n"
+             "hint: ulimit -s 8192",
+             LIMIT >> 10, (long long)soft >> 10);
+}
 
 // Touches a page at a time, so that the stack grows to this size.
 __attribute__((noinline)) static void touch_stack(void) {
@@ -70,7 +99,7 @@ void nnrt_reserve_process(void) {
   if (!getenv("MALLOC_ARENA_MAX")) mallopt(M_ARENA_MAX, 1);
 }
 
-bool nnrt_reserve(Why *w) {
+bool nnrt_reserve(const NnrtRank *r, Why *w) {
   int threads = omp_get_max_threads();
   if (!nnrt_memory_left(STACK))
     return why(w, "out of memory: %d bytes of stack\n" NNRT_LIMIT_HINT, STACK);
@@ -81,6 +110,6 @@ bool nnrt_reserve(Why *w) {
   if (code) return nnrt_why_thread(w, thread, code);
     // libgomp keeps its threads for the next region.
 #pragma omp parallel
-  omp_get_thread_num();
+  if (omp_get_thread_num() > 0) nnrt_crash_thread(r, "a thread of OpenMP");
   return true;
 }

@@ -153,7 +153,6 @@ typedef struct InFile {
 } InFile;
 bool nnrt_in_open(InFile *f, const char *path, Why *w);
 void nnrt_in_close(InFile *f);
-void nnrt_in_watch(void); // a mapped file that is truncated meanwhile ends the job with a message
 
 // ---- records.c: files that grow by whole records
 
@@ -553,7 +552,13 @@ bool nnrt_preinit(int argc, char **argv, Why *w);
 
 // ---- crash.c
 
-void nnrt_crash_watch(const char *program); // reports faults of kernels and libraries
+// Reports faults of kernels and libraries; in the main thread, which it gives an alternate stack.
+void nnrt_crash_watch(const char *program);
+// Again: UCX, which an MPI library may use, has taken the signals for its debugging.
+void nnrt_crash_watch_again(void);
+// Gives this thread an alternate stack; reports of its faults name the rank, or none, and `role`,
+// which is static.
+void nnrt_crash_thread(const NnrtRank *r, const char *role);
 
 // ---- signals.c
 
@@ -571,8 +576,8 @@ void nnrt_signal_served(int signal, int n);
 
 void nnrt_stacks_begin(void);
 void nnrt_stacks_as(const char *program);
-// The calling thread is one of the rank, which lives as long as it, or of none, NULL; `role` is
-// static.  A later call replaces it.
+// As nnrt_crash_thread: the calling thread is one of the rank, which lives as long as it, or of
+// none, NULL; `role` is static.  A later call replaces it.
 void nnrt_stacks_add(const NnrtRank *r, const char *role);
 // Sets a function that tells the other processes, in a signal handler.
 void nnrt_stacks_tell(void (*tell)(void));
@@ -626,8 +631,10 @@ Amount nnrt_amount(double bytes); // "1.5 GiB"
 // ---- reserve.c
 
 void nnrt_reserve_process(void); // before any thread is started
-// Reserves stack and OpenMP threads for the rank of this thread.
-bool nnrt_reserve(Why *w);
+// Checks the limit of the main thread's stack, and raises it and that of threads if it can.
+bool nnrt_reserve_stack(Why *w);
+// Reserves stack and OpenMP threads for the rank, whose thread this is.
+bool nnrt_reserve(const NnrtRank *r, Why *w);
 bool nnrt_memory_left(size_t bytes); // whether so many could be mapped now
 
 // ---- comm.h: communication between ranks ---- device.h: the device that computes

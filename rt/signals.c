@@ -93,6 +93,7 @@ void nnrt_signals_begin(void) {
 }
 
 _Noreturn static void *listen(void *set) {
+  nnrt_crash_thread(NULL, "the thread of signals");
   pthread_sigmask(SIG_UNBLOCK, set, NULL);
   for (;;)
     pause();

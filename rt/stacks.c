@@ -181,6 +181,7 @@ void nnrt_stacks_as(const char *program) {
 }
 
 void nnrt_stacks_add(const NnrtRank *r, const char *role) {
+  nnrt_crash_thread(r, role);
   pid_t tid = (pid_t)syscall(SYS_gettid);
   Thread *known = find_thread(tid);
   int i = known ? (int)(known - threads) : atomic_fetch_add(&n_threads, 1);

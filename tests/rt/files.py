@@ -295,8 +295,8 @@ def unreadable():
                   or done.returncode == 1, done.returncode, text)
             unread += "error: cannot resume: cannot " in text and newest in text
             os.system("rm -f u.st u/step-000000000012*")
-            check(f"{call} {number} fails by {how}: the checkpoints stay", {n: pathlib.Path("u", n).read_bytes() for n in names("u")}
-                  == before, names("u"))
+            after = {n: pathlib.Path("u", n).read_bytes() for n in names("u")}
+            check(f"{call} {number} fails by {how}: the checkpoints stay", after == before, names("u"))
         check(f"{how} of the newest checkpoint is met", not reached and unread == 1, unread, number)
     # A link to itself cannot be opened by anybody.
     os.rename(newest, "sound")
@@ -306,7 +306,8 @@ def unreadable():
     check("nothing is written", sorted(names("u")) == sorted(before), names("u"))
     done = run("line1", "--verify", "--checkpoint-dir", "u")
     check("--verify of an unreadable one", done.returncode == 1 and f"{newest}  unreadable: cannot read " in done.stdout and
-          "--resume fails, as the checkpoint of step 10 cannot be read\n" in done.stdout and "damaged" not in done.stdout, done.stdout)
+          "--resume fails, as the checkpoint of step 10 cannot be read\n" in done.stdout and "damaged" not in done.stdout,
+          done.stdout)
     # An older one that cannot be read does not matter.
     os.rename("sound", newest)
     os.unlink("u/step-000000000005.safetensors")

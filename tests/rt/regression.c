@@ -7,10 +7,15 @@
 //
 // The row of line_programs.def with the program's name gives its number of ranks and its fault.
 
+#include <fcntl.h>
 #include <math.h>
+#include <omp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,6 +36,7 @@ typedef struct Line {
   bool slow_disk;     // fsync takes 1.5 seconds
   int fail_step;      // the step, from 1, in which the last rank fails; 0: none
   int hang_step;      // the step, from 1, in which the last rank computes for ever; 0: none
+  int crash_step;     // the step, from 1, in which the last rank crashes, as CRASH says; 0: none
   int nan_step;       // the loss of this step, from 1, is NaN; 0: none
   int64_t slab_bytes; // the declared size; 0: the real one
 } Line;
@@ -132,6 +138,42 @@ static int hang(void) {
   while (pause() != 0)
     continue;
   return 0;
+}
+
+// Recurses until the stack is full.
+__attribute__((noinline)) static int overflow(volatile const char *before) {
+  volatile char here[1024];
+  here[0] = before ? (char)(before[0] + 1) : 0;
+  return getppid() > 0 ? overflow(here) + here[0] : 0;
+}
+
+// Returns a page of a file, beyond its end.
+static volatile char *beyond_end(int fd) {
+  struct stat st;
+  enum { PAGE = 4096 };
+  if (fd < 0 || fstat(fd, &st) != 0) return NULL;
+  int64_t end = (st.st_size + PAGE - 1) / PAGE * PAGE;
+  char *at = mmap(NULL, (size_t)end + PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+  return at == MAP_FAILED ? NULL : at + end;
+}
+
+static int crash(void) {
+  const char *how = getenv("CRASH");
+  volatile char *none = NULL;
+  volatile int zero = 0;
+  if (!how) return nnrt_error(NNRT_LIBRARY, "CRASH is not set");
+  if (strcmp(how, "stack") == 0) return overflow(NULL);
+  if (strcmp(how, "openmp") == 0) {
+#pragma omp parallel num_threads(2)
+    if (omp_get_thread_num() == 1) overflow(NULL);
+  }
+  if (strcmp(how, "null") == 0) return *none;
+  if (strcmp(how, "divide") == 0) return 7 / zero;
+  if (strcmp(how, "abort") == 0) abort();
+  if (strcmp(how, "bus") == 0) return raise(SIGBUS);
+  if (strcmp(how, "memory") == 0) return *beyond_end(memfd_create("records", 0));
+  if (strcmp(how, "program") == 0) return *beyond_end(open("/proc/self/exe", O_RDONLY));
+  return *beyond_end(open(how, O_RDONLY));
 }
 
 // Checks the results of the collectives: 1 + 2 + … of everything, in order.
@@ -267,6 +309,7 @@ static void train_update(NnrtRank *r) {
   F(AT_loss)[0] = g[N + 1] + (float)nnrt_random_uniform(I(AT_seed)[0], I(AT_step)[0], 1, 0) * 0.01f;
   if (I(AT_step)[0] + 1 == line->nan_step) F(AT_loss)[0] = NAN;
   if (I(AT_step)[0] + 1 == line->hang_step && r->rank == line->ranks - 1) RUN(OP_check, hang());
+  if (I(AT_step)[0] + 1 == line->crash_step && r->rank == line->ranks - 1) RUN(OP_check, crash());
   if (I(AT_step)[0] + 1 == line->fail_step && r->rank == line->ranks - 1)
     RUN(OP_check, nnrt_error(NNRT_LIBRARY, "made to fail"));
   I(AT_steps)[0]++;

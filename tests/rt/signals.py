@@ -176,9 +176,11 @@ with folder_with_data():
         check(f"{way}: no file is left", set(os.listdir("ck")) <= {".lock"}, os.listdir("ck"))
 
     # A thread hangs in the dynamic linker, with its lock: the others still have stacks.
-    source, libraries = pathlib.Path(__file__).resolve().parent / "hanging_linker.c", [os.path.abspath(n) for n in ("a.so", "b.so")]
-    built = [subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-D_GNU_SOURCE", *more, "-o", library, source, "-ldl",
-                             "-pthread"], capture_output=True).returncode == 0 for library, more in zip(libraries, ([], ["-DINNER"]))]
+    libraries = [os.path.abspath(name) for name in ("loads.so", "hangs.so")]
+    compiler = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-pthread", "-D_GNU_SOURCE",
+                pathlib.Path(__file__).resolve().parent / "hanging_linker.c", "-ldl"]
+    built = [subprocess.run([*compiler, *more, "-o", library], capture_output=True).returncode == 0
+             for library, more in zip(libraries, ([], ["-DINNER"]))]
     env = {**os.environ, "LD_PRELOAD": libraries[0], "HANGING_LIBRARY": libraries[1], "HANGING_FILE": os.path.abspath("hangs"),
            "GOMP_SPINCOUNT": "1000"}
     # Sanitizers do not start under a library that is loaded before them.
