@@ -15,20 +15,17 @@
 // the address tells which.  For a file of data, that is an error of the user's, with status 1.
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <ucontext.h>
 #include <unistd.h>
 
+#include "fault.h"
 #include "signal_safe.h"
 
-static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-enum { N_SIGNALS = sizeof signals / sizeof *signals };
-static bool watched[N_SIGNALS];
+static bool watched[NNRT_FAULTS];
 
-enum { ALTERNATE = 64 << 10, GUARD = 4096, NEAR = 64 << 10 };
+enum { GUARD = 4096 };
 
 // The thread, and the bounds of its stack; high 0: unknown.
 typedef struct Own {
@@ -42,35 +39,6 @@ static char speaker[96];
 static atomic_bool reporting;
 
 // ---- the report
-
-static const char *text_of(int number) {
-  switch (number) {
-  case SIGSEGV: return "SIGSEGV, an access to memory that is not there";
-  case SIGBUS: return "SIGBUS, an access to memory that the system cannot provide";
-  case SIGILL: return "SIGILL, an instruction that this processor does not have";
-  case SIGFPE: return "SIGFPE, an integer division by zero";
-  default: return "SIGABRT, the program or a library has given up";
-  }
-}
-
-static uintptr_t stack_pointer(const void *context) {
-  const ucontext_t *c = context;
-#if defined(__x86_64__)
-  return (uintptr_t)c->uc_mcontext.gregs[REG_RSP];
-#elif defined(__aarch64__)
-  return (uintptr_t)c->uc_mcontext.sp;
-#else
-  (void)c;
-  return own.low;
-#endif
-}
-
-// Whether the address is in the stack of this thread, or a little below: memory that it could not
-// grow to.
-static bool is_overflow(uintptr_t at, const void *context) {
-  uintptr_t sp = stack_pointer(context);
-  return own.high && sp < own.high && at < own.high && at >= sp - NEAR;
-}
 
 static bool starts(const char *text, const char *with) {
   return strncmp(text, with, strlen(with)) == 0;
@@ -113,7 +81,7 @@ static bool add_bus_error(SafeText *t, const Mapping *file) {
     nnrt_safe_add(t, " was overwritten or truncated while it ran, or its disk cannot be read");
     add_notes(t, "write a new executable, and rename it to the old name");
   } else {
-    nnrt_safe_add(t, text_of(SIGBUS));
+    nnrt_safe_add(t, nnrt_fault_text(SIGBUS));
     add_notes(t, "the memory of this machine, or of this container, may be full or damaged");
   }
   return data;
@@ -134,14 +102,14 @@ static void report(int number, siginfo_t *info, void *context) {
   nnrt_safe_add(&t, ": error: ");
   if (fault && number == SIGBUS && nnrt_mapping_at(at, &file)) {
     data = add_bus_error(&t, &file);
-  } else if (fault && number == SIGSEGV && is_overflow(at, context)) {
+  } else if (own.high && nnrt_fault_overflows(info, context, own.low, own.high)) {
     nnrt_safe_add(&t, "this process has crashed: SIGSEGV, an overflow of the stack, of ");
     nnrt_safe_add_number(&t, (long long)(own.high - own.low) >> 10);
     nnrt_safe_add(&t, " KiB");
     add_notes(&t, "raise the limit by ulimit -s; OMP_STACKSIZE is that of threads of OpenMP");
   } else {
     nnrt_safe_add(&t, "this process has crashed: ");
-    nnrt_safe_add(&t, text_of(number));
+    nnrt_safe_add(&t, nnrt_fault_text(number));
     add_notes(&t, "libraries may crash when there is too little memory");
   }
   nnrt_safe_print(&t);
@@ -155,12 +123,12 @@ static void report(int number, siginfo_t *info, void *context) {
 
 static void watch(void) {
   struct sigaction action = {.sa_sigaction = report, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-  for (int i = 0; i < N_SIGNALS; i++)
-    if (watched[i]) sigaction(signals[i], &action, NULL);
+  for (int i = 0; i < NNRT_FAULTS; i++)
+    if (watched[i]) sigaction(nnrt_faults[i], &action, NULL);
 }
 
 void nnrt_crash_watch(const char *program) {
-  static char memory[ALTERNATE];
+  static char memory[NNRT_ALTERNATE_STACK];
   const stack_t stack = {.ss_sp = memory, .ss_size = sizeof memory};
   stack_t old;
   struct sigaction now;
@@ -168,8 +136,8 @@ void nnrt_crash_watch(const char *program) {
   strncpy(speaker, program, sizeof speaker - 1);
   // A sanitizer has stacks and reports of its own.
   if (sigaltstack(NULL, &old) == 0 && (old.ss_flags & SS_DISABLE)) sigaltstack(&stack, NULL);
-  for (int i = 0; i < N_SIGNALS; i++)
-    watched[i] = sigaction(signals[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL;
+  for (int i = 0; i < NNRT_FAULTS; i++)
+    watched[i] = sigaction(nnrt_faults[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL;
   watch();
   own = (Own){.role = "the main thread", .high = (uintptr_t)__builtin_frame_address(0)};
   bool known = getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < own.high;
@@ -187,7 +155,7 @@ static pthread_key_t stacks; // the alternate stack of each thread but the main 
 static void free_stack(void *at) {
   const stack_t none = {.ss_flags = SS_DISABLE};
   sigaltstack(&none, NULL);
-  munmap(at, GUARD + ALTERNATE);
+  munmap(at, GUARD + NNRT_ALTERNATE_STACK);
 }
 
 static void make_key(void) {
@@ -200,14 +168,14 @@ static void make_stack(void) {
   stack_t old;
   pthread_once(&once, make_key);
   if (sigaltstack(NULL, &old) != 0 || !(old.ss_flags & SS_DISABLE)) return;
-  char *at = mmap(NULL, GUARD + ALTERNATE, PROT_READ | PROT_WRITE,
+  char *at = mmap(NULL, GUARD + NNRT_ALTERNATE_STACK, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (at == MAP_FAILED) return;
   mprotect(at, GUARD, PROT_NONE);
-  const stack_t stack = {.ss_sp = at + GUARD, .ss_size = ALTERNATE};
+  const stack_t stack = {.ss_sp = at + GUARD, .ss_size = NNRT_ALTERNATE_STACK};
   if (pthread_setspecific(stacks, at) == 0 && sigaltstack(&stack, NULL) == 0) return;
   pthread_setspecific(stacks, NULL);
-  munmap(at, GUARD + ALTERNATE);
+  munmap(at, GUARD + NNRT_ALTERNATE_STACK);
 }
 
 void nnrt_crash_thread(const NnrtRank *r, const char *role) {

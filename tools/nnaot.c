@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "crash.h"
 #include "driver.h"
 #include "explain.h"
 #include "ir/model_values.h"
@@ -262,6 +263,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
 }
 
 int main(int argc, char **argv) {
+  crash_watch("nnaot");
   Settings *s = &settings;
   static Strings words; // static: reachable until the end, for leak checkers
   int status = options_parse(&program, argc, argv, &words);

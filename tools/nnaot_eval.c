@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "crash.h"
 #include "eval.h"
 #include "input.h"
 #include "options.h"
@@ -140,6 +141,7 @@ static bool eval_file(const char *path, Arena *a, Diag *d) {
 }
 
 int main(int argc, char **argv) {
+  crash_watch("nnaot-eval");
   static Strings words; // a leak checker finds it
   int status = options_parse(&program, argc, argv, &words);
   if (status >= 0) return status;

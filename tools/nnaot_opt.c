@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "backend/validate/validate.h"
+#include "crash.h"
 #include "input.h"
 #include "ir/graph.h"
 #include "ir/model_values.h"
@@ -81,6 +82,7 @@ static void say_explained(void *nothing, const SearchStats *s) {
 }
 
 int main(int argc, char **argv) {
+  crash_watch("nnaot-opt");
   static Strings words; // static: reachable until the end, for leak checkers
   int status = options_parse(&program, argc, argv, &words);
   if (status >= 0) return status;

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "crash.h"
 #include "questions.h"
 
 static const Question *const questions[] = {&question_rvd, &question_solve, &question_schedule,
@@ -36,6 +37,7 @@ static const char *name_of(const Question *q) {
 }
 
 int main(int argc, char **argv) {
+  crash_watch("nnaot-plan");
   static Strings words; // static: reachable until the end, for leak checkers
   const Question *q = NULL;
   for (int i = 0; argc > 1 && i < N_QUESTIONS; i++)
