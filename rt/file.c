@@ -151,21 +151,12 @@ static void out_free(OutFile *o) {
 }
 
 bool nnrt_out_commit(OutFile *o, Why *w) {
-  bool ok = nnrt_out_flush(o, w);
-  // Network file systems report a full disk when a descriptor is closed.  Another one keeps the
-  // lock until the file has its name.
-  int lock = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
-  int closed = close(o->fd);
-  o->fd = lock;
-  if (ok && closed != 0) ok = why(w, "cannot write '%s': %s", o->path, strerror(errno));
-  if (ok && rename(o->temporary, o->path) != 0)
-    ok = why(w, "cannot write '%s': %s", o->path, strerror(errno));
-  if (!ok) {
-    nnrt_out_abandon(o);
-    return false;
-  }
-  if (lock >= 0) close(lock);
-  if (!sync_folder_of(o->path))
+  int code = fsync(o->fd) == 0 ? 0 : errno, lock = nnrt_temporary_lock(o->fd);
+  // Network file systems report a full disk when a descriptor is closed.
+  if (close(o->fd) != 0 && !code) code = errno;
+  code = nnrt_temporary_end(o->temporary, o->path, lock, code);
+  bool ok = !code || why(w, "cannot write '%s': %s", o->path, strerror(code));
+  if (ok && !sync_folder_of(o->path))
     ok = why(w, "'%s' is written, but its folder cannot be flushed to the disk: %s", o->path,
              strerror(errno));
   out_free(o);

@@ -80,6 +80,21 @@ static inline int nnrt_temporary_open(const char *path, mode_t mode, char **out_
   return -1;
 }
 
+// Returns another descriptor of a temporary file, which keeps its lock while the file is closed, so
+// that errors of closing it are known before it has its name; -1 if there is none.
+static inline int nnrt_temporary_lock(int fd) {
+  return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+// Renames a temporary file to its target if `code` is 0, and removes it after an error; then ends
+// the lock, unless it is -1.  Returns the error, of before or of the rename, 0 for none.
+static inline int nnrt_temporary_end(const char *name, const char *path, int lock, int code) {
+  if (!code && rename(name, path) != 0) code = errno;
+  if (code) unlink(name);
+  if (lock >= 0) close(lock);
+  return code;
+}
+
 // Whether `name` is that of a temporary file for a target with this last part of its name.
 static inline bool nnrt_temporary_is(const char *name, const char *base) {
   size_t n = strnlen(base, NNRT_TEMPORARY_BASE);

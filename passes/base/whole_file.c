@@ -30,22 +30,17 @@ bool whole_file_close(WholeFile *w, bool ok) {
   int code = 0, lock = -1;
   if (w->f) {
     if ((fflush(w->f) || ferror(w->f)) && ok) code = errno;
-    // A second descriptor keeps the lock until the file has its name.
-    if (w->temporary) lock = fcntl(fileno(w->f), F_DUPFD_CLOEXEC, 0);
+    if (w->temporary) lock = nnrt_temporary_lock(fileno(w->f));
     if (fclose(w->f) && ok && !code) code = errno;
   }
-  ok = ok && !code;
-  if (w->temporary && ok && rename(w->temporary, w->path)) {
-    code = errno;
-    ok = false;
-  }
-  if (w->temporary && !ok) unlink(w->temporary);
-  if (lock >= 0) close(lock);
+  // Without an error the file is removed, too, if the caller does not want it.
+  if (w->temporary && ok) code = nnrt_temporary_end(w->temporary, w->path, lock, code);
+  if (w->temporary && !ok) nnrt_temporary_end(w->temporary, w->path, lock, ECANCELED);
   free(w->path);
   free(w->temporary);
   *w = (WholeFile){0};
   errno = code;
-  return ok;
+  return ok && !code;
 }
 
 bool whole_file_possible(const char *path) {
