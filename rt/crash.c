@@ -145,6 +145,9 @@ void nnrt_crash_watch(const char *program) {
 }
 
 void nnrt_crash_watch_again(void) {
+  // Of a file of data it is an error of the user's, also under a sanitizer.
+  for (int i = 0; i < NNRT_FAULTS; i++)
+    watched[i] |= nnrt_faults[i] == SIGBUS;
   watch();
 }
 
