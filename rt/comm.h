@@ -4,7 +4,7 @@
 //     comm_threads.c    ranks are threads of this process and read each other's memory
 //     stalls.c          names the rank that a stalled rank waits for
 //     comm_processes.c  ranks are processes that send to each other, over a Wire:
-//     comm_mpi.c          MPI, found at run time; mpi_missing.c
+//     comm_mpi.c          MPI, found at run time (mpi_wire.h)
 //     comm_tcp.c          sockets, if torchrun or Slurm started the process (tcp.h)
 //
 // All transfers are between buffers in host memory: tensors if the target is the CPU (cpu/comm.c),
@@ -250,7 +250,6 @@ typedef struct Wire {
 // Returns the rank that a phase waits for: a sender, if there is one; -1: none.
 int nnrt_transfers_await(const Transfer *t, int n);
 Wire *nnrt_wire_mpi(const NnrtRun *run);
-void nnrt_mpi_say_missing(const NnrtRun *run); // mpi_missing.c
 Wire *nnrt_wire_tcp(const NnrtRun *run);
 
 #endif

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm.h"
+#include "mpi_wire.h"
 
 // Reads a file of /proc as text of lines or variables; returns its length.
 static size_t read_proc(int pid, const char *name, char *out, size_t size) {
