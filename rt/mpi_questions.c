@@ -15,11 +15,13 @@ enum { TAG_ask = 100, TAG_answer };
 
 void nnrt_questions_open(Questions *q) {
   q->asks = -1;
+  pthread_mutex_init(&q->one, NULL);
   pthread_mutex_init(&q->talking, NULL);
 }
 
 void nnrt_questions_close(Questions *q) {
   pthread_mutex_destroy(&q->talking);
+  pthread_mutex_destroy(&q->one);
 }
 
 // Receives a short message that is there.
@@ -66,6 +68,8 @@ void nnrt_questions_talk(Questions *q, MpiLibrary *m, const Wire *wire) {
 
 bool nnrt_questions_ask(Questions *q, const Wire *wire, int rank, int lane, double seconds,
                         Standing *out) {
+  // The next question would overwrite one that has not left yet.
+  pthread_mutex_lock(&q->one);
   double until = nnrt_now_us() + seconds * 1e6;
   pthread_mutex_lock(&q->talking);
   int number = q->next.number + 1;
@@ -80,5 +84,6 @@ bool nnrt_questions_ask(Questions *q, const Wire *wire, int rank, int lane, doub
     if (came) *out = q->came.standing;
     pthread_mutex_unlock(&q->talking);
   }
+  pthread_mutex_unlock(&q->one);
   return came;
 }

@@ -90,6 +90,7 @@ typedef struct Reply {
 
 // Guarded by `talking`: a communicating thread sends and receives what other threads ask.
 typedef struct Questions {
+  pthread_mutex_t one; // question at a time
   pthread_mutex_t talking;
   int asks;                 // the rank to be asked `next`; -1: none
   Question next, question;  // `question` and `reply` are being sent, or were
