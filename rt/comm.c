@@ -173,8 +173,12 @@ static void wait_for_more(Queue *q) {
   bool busy = atomic_load(&c->record->files) || atomic_load(&c->parted);
   if (c->lost && c->lost_for > c->stall_timeout && !busy) end_lost(c);
   if (c->lost) return;
-  c->lost = c->wire->check(c->wire) != 0;
-  if (c->lost) snprintf(c->lost_text, sizeof c->lost_text, "%s", nnrt_error_detail());
+  // A check may take seconds, in which ranks put jobs and wait for those of the other queue.
+  pthread_mutex_unlock(&c->lock);
+  bool lost = c->wire->check(c->wire) != 0;
+  pthread_mutex_lock(&c->lock);
+  c->lost = lost;
+  if (lost) snprintf(c->lost_text, sizeof c->lost_text, "%s", nnrt_error_detail());
 }
 
 // Wakes all waiters of all queues: a failure in one queue ends every queue.
