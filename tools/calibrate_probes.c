@@ -92,9 +92,13 @@ static void add_parameter(Text *t, const char *name, int n, const char *type, co
 static void add_reader(Text *t, int n, const char *mesh, const char *layout, const char *split) {
   strbuf_addf(&t->ops, "  %%z%d = sum_squares %%y%d : f32[] @%s {B, %s, B}%s\n", n, n, mesh, layout,
               split);
+  // The sum of a split result has a reader, too: it would be under way together with the next
+  // probe, whose time would be short.
   if (*split)
-    strbuf_addf(&t->ops, "  %%r%d = all_reduce %%z%d axis=\"g\" : f32[] @%s {B, B, B}\n", n, n,
-                mesh);
+    strbuf_addf(&t->ops,
+                "  %%s%d = all_reduce %%z%d axis=\"g\" : f32[] @%s {B, B, B}\n"
+                "  %%r%d = sum_squares %%s%d : f32[] @%s {B, B, B}\n",
+                n, n, mesh, n, n, mesh);
   strbuf_addf(&t->results, "%s output \"%s\" %%%c%d", t->n ? "," : "",
               t->n ? str_format(t->ops.arena, "probe%d", n) : "loss", *split ? 'r' : 'z', n);
   t->n++;
