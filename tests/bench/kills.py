@@ -38,7 +38,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "rt"))
-from common import DATA, HAS_MPI, PROGRAMS, folder_with_data, free_port  # noqa: E402
+from common import DATA, HAS_MPI, PROGRAMS, folder_with_data, free_port, needs  # noqa: E402
 
 LIMIT = 60  # seconds in which all ranks must end; they wait 3, and the machine may be busy
 BAD = ("LOST", "HUNG", "UNNAMED")
@@ -286,6 +286,7 @@ def main():
     parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    needs(*(PROGRAMS / program for program in [*JOBS, "hang2", "hang4"]))
     if options.check: options.kills, options.stops = 6, 3
     found = options.results and options.results.exists()
     results = [json.loads(line) for line in options.results.read_text().splitlines()] if found else []

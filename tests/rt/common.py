@@ -17,9 +17,18 @@ import sys
 import tempfile
 import time
 
-PROGRAMS = pathlib.Path(os.environ["PROGRAMS"])
+if "PROGRAMS" not in os.environ:
+    sys.exit("PROGRAMS is not set: it names the folder of the programs, as in PROGRAMS=build/tests/rt")
+PROGRAMS = pathlib.Path(os.environ["PROGRAMS"]).absolute()
 CODES = {"<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "<u2": "H", "<u4": "I", "|u1": "B"}
 failures = 0
+
+
+def needs(*paths):
+    """Ends the script if a program is missing."""
+    for path in paths:
+        if not os.path.exists(path):
+            sys.exit(f"{path} is missing: build it, or name its folder by PROGRAMS or BUILD")
 
 
 def check(what, ok, *shown):
