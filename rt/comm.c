@@ -120,22 +120,43 @@ void nnrt_exchange_free(Exchange *e) {
 
 // ---- the communicating threads
 
-static int run_job(Queue *q, const Job *job) {
+Job *nnrt_queue_next(Queue *q) {
+  pthread_mutex_lock(&q->comm->lock);
+  bool none = q->n_begun == q->n_put || q->comm->code;
+  pthread_mutex_unlock(&q->comm->lock);
+  return none ? NULL : &q->job[q->n_begun % QUEUE_LENGTH];
+}
+
+void nnrt_queue_begin(Queue *q) {
   NnrtComm *c = q->comm;
-  // The trace measures the job in this thread.
-  double start = c->rank->trace ? nnrt_now_us() : 0;
+  if (c->rank->trace) q->job[q->n_begun % QUEUE_LENGTH].began_us = nnrt_now_us();
   atomic_store_explicit(&c->record->lane[q->lane].active, 1, memory_order_relaxed);
-  int code = c->transport->run(c, job);
-  atomic_store_explicit(&c->record->lane[q->lane].active, 0, memory_order_relaxed);
-  if (c->rank->trace) {
-    TraceOf of = job->of;
-    if (!of.name) of.name = nnrt_job_shape[job->kind].name;
-    nnrt_trace_host(c->rank, q->lane == QUEUE_ahead ? TRACE_moves : TRACE_comm, of, start,
-                    nnrt_now_us());
-  }
+  q->n_begun++;
+}
+
+// Jobs overlap, but the events of a thread do not: of a job it is the time in which no job before
+// it was under way.
+static void trace_job(Queue *q, const Job *job) {
+  double now = nnrt_now_us(), from = job->began_us > q->ended_us ? job->began_us : q->ended_us;
+  TraceOf of = job->of;
+  if (!of.name) of.name = nnrt_job_shape[job->kind].name;
+  nnrt_trace_host(q->comm->rank, q->lane == QUEUE_ahead ? TRACE_moves : TRACE_comm, of, from, now);
+  q->ended_us = now;
+}
+
+void nnrt_queue_end(Queue *q) {
+  NnrtComm *c = q->comm;
+  const Job *job = &q->job[q->n_done % QUEUE_LENGTH];
+  if (c->rank->trace) trace_job(q, job);
   // No rank waits for a move that only sends: its parcels are freed here.
   if (job->kind == JOB_move && job->exchange->n_from == 0) nnrt_exchange_free(job->exchange);
-  return code;
+  if (q->n_done + 1 == q->n_begun)
+    atomic_store_explicit(&c->record->lane[q->lane].active, 0, memory_order_relaxed);
+  pthread_mutex_lock(&c->lock);
+  // Waiters compare their job's number with this one.
+  q->n_done++;
+  pthread_cond_broadcast(&q->fewer);
+  pthread_mutex_unlock(&c->lock);
 }
 
 static void set_code(NnrtComm *c, int code) {
@@ -196,15 +217,12 @@ static bool run_jobs(Queue *q) {
     while (q->n_done == q->n_put && !c->closing && !c->code)
       wait_for_more(q);
     if (q->n_done == q->n_put) break;
-    // A copy, since the job runs without the lock.
-    Job job = q->job[q->n_done % QUEUE_LENGTH];
+    q->running = true;
     pthread_mutex_unlock(&c->lock);
-    int code = run_job(q, &job);
+    int code = c->transport->run(q);
     pthread_mutex_lock(&c->lock);
-    // Waiters compare their job's number with this one.
-    q->n_done++;
+    q->running = false;
     set_code(c, code);
-    pthread_cond_broadcast(&q->fewer);
     if (code) tell_all(c);
   }
   return !c->code;
@@ -271,6 +289,7 @@ bool nnrt_comm_open(NnrtRank *r, const Transport *transport, void *shared, Why *
   c->n_queues = ahead ? N_QUEUES : 1;
   if (transport == &nnrt_comm_processes) {
     c->wire->lanes = c->n_queues;
+    c->wire->channels = c->n_queues > 1 ? N_CHANNELS : CHANNEL_ahead;
     c->wire->peers = r->run->peers;
     c->wire->record = c->record;
   }
@@ -396,6 +415,8 @@ static int64_t put(NnrtComm *c, Job job) {
     q->job[q->n_put % QUEUE_LENGTH] = job;
     number = q->n_put++;
     pthread_cond_signal(&q->more);
+    // It joins the jobs under way.
+    if (q->running && c->transport->wake) c->transport->wake(q);
   }
   pthread_mutex_unlock(&c->lock);
   return number;

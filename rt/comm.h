@@ -3,7 +3,9 @@
 //     comm.c            groups of ranks, and their queues
 //     comm_threads.c    ranks are threads of this process and read each other's memory
 //     stalls.c          names the rank that a stalled rank waits for
-//     comm_processes.c  ranks are processes that send to each other, over a Wire:
+//     comm_processes.c  ranks are processes that send to each other, over a Wire (wire.h); several
+//                       jobs are under way at once
+//     phases.c            messages and sums of a job
 //     comm_mpi.c          MPI, found at run time (mpi_wire.h)
 //     comm_tcp.c          sockets, if torchrun or Slurm started the process (tcp.h)
 //
@@ -22,7 +24,7 @@
 //     jobs of B0       all_reduce ── all_reduce ── …
 //     moves ahead      get %g1 ─────────────────── get %g1
 //
-// So ranks that are threads have two mailboxes, MPI two tags, and sockets two connections.
+// So ranks that are threads have two mailboxes, and processes a channel of each.
 
 #ifndef NNRT_COMM_H
 #define NNRT_COMM_H
@@ -35,6 +37,7 @@
 #include "route.h"
 #include "runtime.h"
 #include "traffic.h"
+#include "wire.h"
 
 // The ranks of an NnrtGroup that contains this rank, or all ranks.
 typedef struct Group {
@@ -58,6 +61,7 @@ typedef struct Job {
   const Route *route;
   int64_t width;
   TraceOf of; // for --trace; without a name: of no op
+  double began_us;
 } Job;
 
 // ---- blocks.c: memory that steps use again
@@ -89,17 +93,9 @@ typedef struct StartedMove {
   struct StartedMove *next;
 } StartedMove;
 
-// The messages between this rank and another in one phase of a job: one each way, or one.
-typedef struct Transfer {
-  int peer;
-  int64_t n_out, n_in; // bytes that are left
-  const char *out;
-  char *in;
-} Transfer;
-
 enum { QUEUE_LENGTH = 1024 };
 
-// Jobs that one thread runs in order.
+// Jobs that one thread runs: they begin in order, and are done in order.
 typedef struct Queue {
   struct NnrtComm *comm;
   int lane; // its number; every lane has mailboxes, tags or connections of its own
@@ -107,8 +103,11 @@ typedef struct Queue {
   pthread_cond_t more, fewer; // with the lock of all queues
   Job job[QUEUE_LENGTH];
   int64_t n_put, n_done; // since the start; job i is at i modulo QUEUE_LENGTH
+  int64_t n_begun;       // used by the thread only
+  double ended_us;       // the last job that is done, for --trace
+  bool running;          // the thread is in the transport
   atomic_bool waiting;   // a rank is blocked until its jobs are done
-  Transfer *transfer;    // [ranks] of the current phase; used by comm_processes.c
+  struct Window *window; // used by comm_processes.c
 } Queue;
 
 enum { QUEUE_here, QUEUE_ahead, N_QUEUES = RECORD_LANES };
@@ -143,16 +142,23 @@ typedef struct NnrtComm {
   char lost_text[1200];
 } NnrtComm;
 
-// Functions of a transport, called by the threads of the queues.  Moves are called by the thread of
-// their queue, all else by the first thread, which opens before and closes after the other runs.
-// They return a code, as kernels do.
+// Functions of a transport, called by the threads of the queues.  The first thread opens before and
+// closes after the other runs.  They return a code, as kernels do.
 typedef struct Transport {
   int (*open)(NnrtComm *c);
   void (*close)(NnrtComm *c);
-  int (*run)(NnrtComm *c, const Job *job);
+  // Runs the jobs of the queue until all that were put are done.
+  int (*run)(Queue *q);
+  void (*wake)(Queue *q); // a job was put meanwhile, by any thread; NULL: `run` looks for it
 } Transport;
 
 extern const Transport nnrt_comm_threads, nnrt_comm_processes;
+
+// For `run`.  The next job that has not begun, in its place until it is done; NULL: there is none,
+// or another queue has failed.
+Job *nnrt_queue_next(Queue *q);
+void nnrt_queue_begin(Queue *q); // it has begun
+void nnrt_queue_end(Queue *q);   // the oldest job that is not done is done
 
 // Creates r->comm; `shared` is the result of comm_threads_new, or the wire.
 bool nnrt_comm_open(NnrtRank *r, const Transport *transport, void *shared, Why *w);
@@ -209,16 +215,6 @@ char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes);
 
 // ---- stalls.c: the rank that a stalled rank waits for
 
-// The activity of a rank, for one that waits for it on a lane.
-typedef struct Standing {
-  int32_t known;     // its record was read, or it answered
-  int32_t waits_for; // rank; -1: none
-  int32_t lane;      // on which it waits
-  int32_t busy;      // its communicating thread has begun to, or is about to
-  int32_t files;     // it reads or writes files
-  int64_t moved;     // bytes on this lane
-  char last_op[LAST_OP_TEXT];
-} Standing;
 Standing nnrt_standing_of(const RankRecord *record, int lane);
 // Names the rank for which this one has waited on `lane` for `seconds`, and the reason, in `text`.
 // False: the wait is in order, or over.
@@ -227,29 +223,5 @@ bool nnrt_stall_find(NnrtComm *c, int lane, double seconds, char *text, size_t s
 void nnrt_stall_find_any(NnrtComm *c, double seconds, char *text, size_t size);
 // Warns once that a rank has waited for another for a minute; called during the wait.
 void nnrt_wait_warn(const Peers *p, int rank, int other, double since_us, bool *io_warned);
-
-// A connection between processes.  Each lane is called by one thread, and lanes are independent of
-// each other; the thread of the first lane opens, closes and checks all.
-typedef struct Wire {
-  const char *name;
-  int rank, world, lanes;
-  const Peers *peers;
-  RankRecord *record; // of this rank; exchanges note in it the rank that they wait for
-  bool (*open)(struct Wire *w, Why *why);
-  // Runs all transfers of a phase at once, until none has bytes left; each is with another rank.
-  int (*exchange)(struct Wire *w, int lane, Transfer *t, int n, atomic_bool *hurry);
-  void (*close)(struct Wire *w);
-  // Returns a code if a rank is gone, and answers questions; called every second while idle.
-  int (*check)(struct Wire *w);
-  // Asks a rank for its activity, and waits `seconds` for the answer; false: there was none. Called
-  // by any thread while that of lane 0 runs.
-  bool (*ask)(struct Wire *w, int rank, int lane, double seconds, Standing *out);
-  bool relays; // rank 0 passes questions of others on
-} Wire;
-
-// Returns the rank that a phase waits for: a sender, if there is one; -1: none.
-int nnrt_transfers_await(const Transfer *t, int n);
-Wire *nnrt_wire_mpi(const NnrtRun *run);
-Wire *nnrt_wire_tcp(const NnrtRun *run);
 
 #endif

@@ -3,8 +3,11 @@
 // With one lane all calls come from the thread that called MPI_Init_thread, so MPI_THREAD_FUNNELED
 // is enough.  With two lanes they come from two threads, never at once: MPI_THREAD_SERIALIZED.
 //
-//     exchange   MPI_Irecv and MPI_Isend of all transfers, MPI_Test until all are done; a tag for
-//                each lane
+//     exchange   MPI_Irecv and MPI_Isend of the next pieces of every stream, MPI_Test of the oldest;
+//                a tag for each channel
+//
+// The library matches the pieces between two ranks with one tag in their order, so a stream needs
+// no more than to post them in its order.
 
 #include <sched.h>
 #include <stdlib.h>
@@ -12,13 +15,25 @@
 
 #include "mpi_wire.h"
 
-enum { FUNNELED = 1, SERIALIZED = 2, TAG = 7, MOST_BYTES = 16 << 20 };
+enum { FUNNELED = 1, SERIALIZED = 2, TAG = 7, MOST_BYTES = 16 << 20, MOST_PIECES = 8 };
+
+// The pieces of a stream that are under way, oldest first.  Their ends show that it moves; MPI
+// counts bytes in an int.
+typedef struct Pieces {
+  Request request[MOST_PIECES]; // piece i at i modulo MOST_PIECES
+  int bytes[MOST_PIECES];
+  int first, n;
+  const Message *message; // of the newest piece; valid if there is one
+  int64_t left;           // bytes of it after that piece
+} Pieces;
 
 typedef struct MpiWire {
   Wire wire;
   const NnrtRun *run;
   MpiLibrary mpi;
   Questions questions;
+  Pieces *out, *in; // [channels, world]
+  atomic_bool woken[RECORD_LANES];
 } MpiWire;
 
 static bool open_mpi(Wire *wire, Why *w) {
@@ -28,6 +43,9 @@ static bool open_mpi(Wire *wire, Why *w) {
   int code = nnrt_mpi_init(&m->mpi, m->run, wanted, &provided);
   if (code) return why(w, "MPI_Init_thread failed with %d", code);
   nnrt_mpi_end_with(&m->mpi, m->run);
+  size_t streams = (size_t)wire->channels * (size_t)wire->world;
+  m->out = nnrt_must_alloc(streams * sizeof *m->out);
+  m->in = nnrt_must_alloc(streams * sizeof *m->in);
   // Levels of thread support are ordered.
   if (provided < FUNNELED) return why(w, "this MPI library does not allow threads at all");
   if (provided < wanted)
@@ -56,101 +74,94 @@ static int check_mpi(Wire *wire) {
 
 // ---- exchanging
 
-// The pieces of a transfer that are under way.  Their ends show that it moves; MPI counts bytes in
-// an int.
-typedef struct Pieces {
-  Request sending, receiving;
-  int out, in; // bytes; 0: none
-} Pieces;
-
-static int piece_of(int64_t left) {
-  return (int)(left < MOST_BYTES ? left : MOST_BYTES);
+// Starts the next pieces of a stream.
+static int post_more(MpiWire *m, const Pair *pair, const Stream *s, Pieces *p) {
+  while (p->n < MOST_PIECES) {
+    const Message *next = p->n > 0 && p->left > 0 ? p->message : NULL;
+    // After the end of a message comes the next one, of which nothing is under way.
+    if (!next) {
+      next = p->n > 0 ? p->message->next : s->first;
+      if (!next) return 0;
+      p->left = next->left;
+    }
+    char *at = next->at + (next->left - p->left);
+    int i = (p->first + p->n) % MOST_PIECES;
+    int n = p->bytes[i] = (int)(p->left < MOST_BYTES ? p->left : MOST_BYTES);
+    int tag = TAG + pair->channel;
+    int code = next->in ? nnrt_mpi_receive(&m->mpi, tag, pair->peer, at, n, &p->request[i])
+                        : nnrt_mpi_send(&m->mpi, tag, pair->peer, at, n, &p->request[i]);
+    if (code) return code;
+    p->message = next;
+    p->left -= n;
+    p->n++;
+  }
+  return 0;
 }
 
-static int receive_more(MpiWire *m, int lane, const Transfer *x, Pieces *p) {
-  if (p->in || !x->n_in) return 0;
-  p->in = piece_of(x->n_in);
-  return nnrt_mpi_receive(&m->mpi, TAG + lane, x->peer, x->in, p->in, &p->receiving);
+// Tests the oldest pieces of a stream.
+static int test_oldest(MpiWire *m, Lane *lane, Stream *s, Pieces *p) {
+  while (p->n > 0) {
+    int done = 0, code = nnrt_mpi_test(&m->mpi, &p->request[p->first], &done);
+    if (code || !done) return code;
+    nnrt_stream_moved(lane, s, p->bytes[p->first]);
+    p->first = (p->first + 1) % MOST_PIECES;
+    p->n--;
+  }
+  return 0;
 }
 
-static int send_more(MpiWire *m, int lane, const Transfer *x, Pieces *p) {
-  if (p->out || !x->n_out) return 0;
-  p->out = piece_of(x->n_out);
-  return nnrt_mpi_send(&m->mpi, TAG + lane, x->peer, x->out, p->out, &p->sending);
+static Pieces *pieces_of(const MpiWire *m, Pieces *of, const Pair *pair) {
+  return &of[pair->channel * m->wire.world + pair->peer];
 }
 
-// Starts the first pieces of all transfers.  Receives are posted first: an early message then needs
-// no buffer.
-static int start_all(MpiWire *m, int lane, const Transfer *x, int n, Pieces *p, int *out_failed) {
+// Tests and posts the pieces of all busy pairs.  Receives are posted first: an early message then
+// needs no buffer.
+static int advance(MpiWire *m, Lane *lane, int *out_failed) {
   int code = 0;
-  for (int i = 0; i < n && !code; i++)
-    code = receive_more(m, lane, &x[ *out_failed = i], &p[i]);
-  for (int i = 0; i < n && !code; i++)
-    code = send_more(m, lane, &x[ *out_failed = i], &p[i]);
+  for (int i = 0; i < lane->n_busy && !code; i++) {
+    Pair *pair = lane->busy[i];
+    Pieces *in = pieces_of(m, m->in, pair);
+    *out_failed = pair->peer;
+    code = test_oldest(m, lane, &pair->in, in);
+    if (!code) code = post_more(m, pair, &pair->in, in);
+  }
+  for (int i = 0; i < lane->n_busy && !code; i++) {
+    Pair *pair = lane->busy[i];
+    Pieces *out = pieces_of(m, m->out, pair);
+    *out_failed = pair->peer;
+    code = test_oldest(m, lane, &pair->out, out);
+    if (!code) code = post_more(m, pair, &pair->out, out);
+  }
   return code;
 }
 
-// Tests the pieces of a transfer, and starts its next ones.
-static int advance(MpiWire *m, int lane, Transfer *x, Pieces *p) {
-  int sent = 0, received = 0, code = p->out ? nnrt_mpi_test(&m->mpi, &p->sending, &sent) : 0;
-  if (!code && p->in) code = nnrt_mpi_test(&m->mpi, &p->receiving, &received);
-  int64_t moved = (sent ? p->out : 0) + (received ? p->in : 0);
-  atomic_fetch_add_explicit(&m->wire.record->lane[lane].moved, moved, memory_order_relaxed);
-  if (sent) {
-    x->out += p->out;
-    x->n_out -= p->out;
-    p->out = 0;
-  }
-  if (received) {
-    x->in += p->in;
-    x->n_in -= p->in;
-    p->in = 0;
-  }
-  if (!code) code = receive_more(m, lane, x, p);
-  return code ? code : send_more(m, lane, x, p);
-}
-
-// Advances all transfers until none has bytes left.
-static int finish_all(MpiWire *m, int lane, Transfer *x, int n, Pieces *p, atomic_bool *hurry,
-                      int *out_failed) {
-  atomic_int *waits_for = &m->wire.record->lane[lane].waits_for;
-  double start = nnrt_now_us();
-  bool warned = false;
+static int exchange_mpi(Wire *wire, Lane *lane, atomic_bool *hurry) {
+  MpiWire *m = (MpiWire *)wire;
+  double began = nnrt_now_us();
   for (int turn = 0;; turn++) {
-    for (int i = 0; i < n; i++) {
-      int code = p[i].out || p[i].in ? advance(m, lane, &x[i], &p[i]) : 0;
-      *out_failed = i;
-      if (code) return code;
+    int failed = 0, code = advance(m, lane, &failed);
+    if (code) {
+      // The library has the text for its own error codes.
+      char text[MPI_MOST_ERROR] = "";
+      int length = 0;
+      m->mpi.error_string(code, text, &length);
+      return nnrt_error(NNRT_COMM, "mpi: with rank %d: %.400s", failed, text);
     }
-    int awaited = nnrt_transfers_await(x, n);
-    atomic_store_explicit(waits_for, awaited, memory_order_relaxed);
-    if (awaited < 0) return 0;
+    if (lane->n_ended > 0 || atomic_exchange(&m->woken[lane->number], false)) return 0;
     // Yields if the rank waits for this job, sleeps 50 µs while it computes.
     if (turn < 100 || atomic_load(hurry))
       sched_yield();
     else
       nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    // The exchange goes on: the other rank may only be slow.
-    if (!warned) nnrt_wait_warn(m->wire.peers, m->wire.rank, awaited, start, &warned);
-    if (nnrt_now_us() - start > 1e6) talk(m);
-    if (turn == 1 << 20) turn = 100;
+    double now = nnrt_now_us();
+    // A lane that is busy for long answers; short waits need no calls for that.
+    if (now - lane->since_us > 1e6) talk(m);
+    if (now - began > 1e6) return 0;
   }
 }
 
-static int exchange_mpi(Wire *wire, int lane, Transfer *x, int n, atomic_bool *hurry) {
-  MpiWire *m = (MpiWire *)wire;
-  Pieces *p = nnrt_must_alloc((size_t)n * sizeof *p);
-  int failed = 0, code = start_all(m, lane, x, n, p, &failed);
-  if (!code) code = finish_all(m, lane, x, n, p, hurry, &failed);
-  if (code) {
-    // The library has the text for its own error codes.
-    char text[MPI_MOST_ERROR] = "";
-    int length = 0;
-    m->mpi.error_string(code, text, &length);
-    code = nnrt_error(NNRT_COMM, "mpi: with rank %d: %.400s", x[failed].peer, text);
-  }
-  free(p);
-  return code;
+static void wake_mpi(Wire *wire, int lane) {
+  atomic_store(&((MpiWire *)wire)->woken[lane], true);
 }
 
 static void close_mpi(Wire *wire) {
@@ -158,6 +169,8 @@ static void close_mpi(Wire *wire) {
   nnrt_mpi_finalize(&m->mpi);
   pthread_mutex_destroy(&m->mpi.calls);
   nnrt_questions_close(&m->questions);
+  free(m->out);
+  free(m->in);
 }
 
 Wire *nnrt_wire_mpi(const NnrtRun *run) {
@@ -168,8 +181,10 @@ Wire *nnrt_wire_mpi(const NnrtRun *run) {
                    .rank = l->rank,
                    .world = l->world,
                    .lanes = 1,
+                   .channels = CHANNEL_ahead,
                    .open = open_mpi,
                    .exchange = exchange_mpi,
+                   .wake = wake_mpi,
                    .close = close_mpi,
                    .check = check_mpi,
                    .ask = ask_mpi};

@@ -1,7 +1,7 @@
 // Sockets as a wire, if torchrun or Slurm started the process: a connection between every two
-// ranks, in each lane, and a control link between rank 0 and each other rank.
+// ranks, of each channel, and a control link between rank 0 and each other rank.
 //
-// tcp_gather.c connects them.  Lanes carry the bytes of exchanges and nothing else.  The control
+// tcp_gather.c connects them.  Channels carry the bytes of messages and nothing else.  The control
 // links are silent until a rank ends: with BYE in order, or with ABORT, which has its error.  Rank
 // 0 passes an ABORT on, so all ranks report the first failure:
 //
@@ -12,9 +12,10 @@
 // process that is stopped does not.
 //
 // A rank that ends without a word is noticed because its connections close.  A machine that is gone
-// without a word is noticed by keepalive probes of links that are idle, within 30 s; on a lane with
-// bytes under way by their age without any acknowledgement (TCP_INFO).  TCP_USER_TIMEOUT would end
-// a lane also if its receiver computes for long without reading; it is set on control links only.
+// without a word is noticed by keepalive probes of links that are idle, within 30 s; on a channel
+// with bytes under way by their age without any acknowledgement (TCP_INFO).  TCP_USER_TIMEOUT would
+// end a channel also if its receiver computes for long without reading; it is set on control links
+// only.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,8 +33,8 @@
 
 enum { SILENCE_SECONDS = 40, LAST_WORD_MS = 2500, POLL_MS = 5000 };
 
-int *nnrt_link_to(const TcpWire *t, int lane, int rank) {
-  return &t->link[lane * t->wire.world + rank];
+int *nnrt_link_to(const TcpWire *t, int channel, int rank) {
+  return &t->link[channel * t->wire.world + rank];
 }
 
 void nnrt_tcp_who(const TcpWire *t, int rank, char *out, size_t size) {
@@ -217,8 +220,9 @@ static int listen_to_all(TcpWire *t, int ms) {
   return code;
 }
 
-// A lane has ended: its rank may have said why on the control link, which rank 0 passes on.
-static int lost_lane(TcpWire *t, int rank, const char *how) {
+// A connection of a channel has ended: its rank may have said why on the control link, which rank 0
+// passes on.
+static int lost_link(TcpWire *t, int rank, const char *how) {
   double since = nnrt_now_us();
   bool led = t->wire.rank != 0 && rank != 0;
   Ask alive = {.from = t->wire.rank, .number = -1};
@@ -251,9 +255,8 @@ static bool is_silent(int fd) {
 
 static bool open_tcp(Wire *wire, Why *w) {
   TcpWire *t = (TcpWire *)wire;
-  int n = wire->lanes * wire->world;
+  int n = wire->channels * wire->world;
   t->link = nnrt_must_alloc((size_t)n * sizeof *t->link);
-  t->poll = nnrt_must_alloc((size_t)(n + wire->lanes) * sizeof *t->poll);
   // Closing skips the links that were never made.
   for (int i = 0; i < n; i++)
     t->link[i] = -1;
@@ -263,6 +266,13 @@ static bool open_tcp(Wire *wire, Why *w) {
   if (!nnrt_tcp_gather(t, w)) return false;
   t->watch = epoll_create1(EPOLL_CLOEXEC);
   if (t->watch < 0) return why(w, "epoll: %s", strerror(errno));
+  for (int i = 0; i < wire->lanes; i++) {
+    TcpLane *lane = &t->lane[i];
+    // The first lane has two channels.
+    lane->poll = nnrt_must_alloc((size_t)(2 * wire->world + 2) * sizeof *lane->poll);
+    lane->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (lane->bell < 0) return why(w, "eventfd: %s", strerror(errno));
+  }
   for (int i = 0; i < wire->world; i++) {
     struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
     if (t->control[i] < 0) continue;
@@ -274,88 +284,104 @@ static bool open_tcp(Wire *wire, Why *w) {
 
 // ---- exchanging
 
-// Sends and receives as much as the link of a transfer takes and has.
-static int advance(TcpWire *t, int lane, const struct pollfd *link, Transfer *x) {
-  _Atomic int64_t *moved = &t->wire.record->lane[lane].moved;
+enum { MOST_PARTS = 16 };
+
+// Lists the bytes at the start of a stream, of several messages; returns the number of parts.
+static int parts_of(const Stream *s, struct iovec *part) {
+  int n = 0;
+  for (const Message *m = s->first; m && n < MOST_PARTS; m = m->next)
+    part[n++] = (struct iovec){m->at, (size_t)m->left};
+  return n;
+}
+
+// Sends and receives as much as the link of a pair takes and has.
+static int advance(TcpWire *t, Lane *lane, const struct pollfd *link, Pair *p) {
+  struct iovec part[MOST_PARTS];
+  struct msghdr head = {.msg_iov = part};
   // A hang-up is found by the call itself, with its error.
-  if (x->n_out > 0 && link->revents & ~POLLIN) {
-    ssize_t n = send(link->fd, x->out, (size_t)x->n_out, MSG_NOSIGNAL);
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, x->peer, strerror(errno));
-    if (n > 0) {
-      atomic_fetch_add_explicit(moved, n, memory_order_relaxed);
-      x->out += n;
-      x->n_out -= n;
-    }
+  if (p->out.first && link->revents & ~POLLIN) {
+    head.msg_iovlen = (size_t)parts_of(&p->out, part);
+    ssize_t n = sendmsg(link->fd, &head, MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_link(t, p->peer, strerror(errno));
+    if (n > 0) nnrt_stream_moved(lane, &p->out, n);
   }
-  if (x->n_in > 0 && link->revents & ~POLLOUT) {
-    ssize_t n = recv(link->fd, x->in, (size_t)x->n_in, 0);
-    if (n == 0) return lost_lane(t, x->peer, "it closed the connection");
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, x->peer, strerror(errno));
-    if (n > 0) {
-      atomic_fetch_add_explicit(moved, n, memory_order_relaxed);
-      x->in += n;
-      x->n_in -= n;
-    }
+  if (p->in.first && link->revents & ~POLLOUT) {
+    head.msg_iovlen = (size_t)parts_of(&p->in, part);
+    ssize_t n = recvmsg(link->fd, &head, 0);
+    if (n == 0) return lost_link(t, p->peer, "it closed the connection");
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_link(t, p->peer, strerror(errno));
+    if (n > 0) nnrt_stream_moved(lane, &p->in, n);
   }
   return 0;
 }
 
-// Fills in the events that each link of a phase waits for, and last the control links; returns the
-// number of transfers with bytes left.
-static int links_of(const TcpWire *t, int lane, const Transfer *x, int n, struct pollfd *link) {
-  int left = 0;
-  for (int i = 0; i < n; i++) {
-    short events = (short)((x[i].n_out > 0 ? POLLOUT : 0) | (x[i].n_in > 0 ? POLLIN : 0));
-    // poll ignores a negative descriptor: a finished transfer.
-    link[i] = (struct pollfd){events ? *nnrt_link_to(t, lane, x[i].peer) : -1, events, 0};
-    left += events != 0;
+// Fills in the events that each busy pair waits for, then the control links and the bell; returns
+// their number.
+static int links_of(const TcpWire *t, const Lane *lane, struct pollfd *link) {
+  int n = 0;
+  for (; n < lane->n_busy; n++) {
+    const Pair *p = lane->busy[n];
+    short events = (short)((p->out.first ? POLLOUT : 0) | (p->in.first ? POLLIN : 0));
+    link[n] = (struct pollfd){*nnrt_link_to(t, p->channel, p->peer), events, 0};
   }
-  link[n] = (struct pollfd){t->watch, POLLIN, 0};
-  return left;
+  link[n++] = (struct pollfd){t->watch, POLLIN, 0};
+  link[n++] = (struct pollfd){t->lane[lane->number].bell, POLLIN, 0};
+  return n;
 }
 
-static int exchange_tcp(Wire *wire, int lane, Transfer *x, int n, atomic_bool *hurry) {
+// The kernel may still hold bytes of an earlier message, to any rank.
+static int find_silent(TcpWire *t, const Lane *lane) {
+  for (int i = 0; i < lane->n_channels; i++)
+    for (int rank = 0; rank < t->wire.world; rank++)
+      if (is_silent(*nnrt_link_to(t, lane->first_channel + i, rank)))
+        return lost_link(t, rank, "its machine does not answer");
+  return 0;
+}
+
+static int exchange_tcp(Wire *wire, Lane *lane, atomic_bool *hurry) {
   TcpWire *t = (TcpWire *)wire;
   (void)hurry; // poll sleeps and wakes up at once
-  struct pollfd *link = t->poll + lane * (wire->world + 1);
-  atomic_int *waits_for = &wire->record->lane[lane].waits_for;
-  double began = nnrt_now_us(), looked = began;
-  bool warned = false;
-  while (links_of(t, lane, x, n, link) > 0) {
-    atomic_store_explicit(waits_for, nnrt_transfers_await(x, n), memory_order_relaxed);
-    int ready = poll(link, (nfds_t)n + 1, POLL_MS);
+  TcpLane *own = &t->lane[lane->number];
+  struct pollfd *link = own->poll;
+  if (own->looked_us < lane->since_us) own->looked_us = lane->since_us;
+  for (;;) {
+    int n = links_of(t, lane, link), ready = poll(link, (nfds_t)n, POLL_MS), code = 0;
     double now = nnrt_now_us();
     // Other links may be busy for long while one is silent.
-    if (ready == 0 || now - looked > POLL_MS * 1e3) {
-      looked = now;
-      // The kernel may still hold bytes of an earlier exchange, with any rank.
-      for (int i = 0; i < wire->world; i++)
-        if (is_silent(*nnrt_link_to(t, lane, i)))
-          return lost_lane(t, i, "its machine does not answer");
+    if (ready == 0 || now - own->looked_us > POLL_MS * 1e3) {
+      own->looked_us = now;
+      code = find_silent(t, lane);
     }
-    if (ready == 0)
-      nnrt_wait_warn(wire->peers, wire->rank, nnrt_transfers_await(x, n), began, &warned);
-    for (int i = 0; i < n; i++) {
-      int code = link[i].revents ? advance(t, lane, &link[i], &x[i]) : 0;
-      if (code) return code;
-    }
-    int code = link[n].revents ? listen_to_all(t, 0) : 0;
-    if (code) return code;
+    for (int i = 0; i < lane->n_busy && !code; i++)
+      if (link[i].revents) code = advance(t, lane, &link[i], lane->busy[i]);
+    if (!code && link[n - 2].revents) code = listen_to_all(t, 0);
+    bool woken = link[n - 1].revents != 0;
+    uint64_t rings;
+    if (woken && read(own->bell, &rings, sizeof rings) < 0 && errno != EAGAIN)
+      code = nnrt_error(NNRT_COMM, "tcp: eventfd: %s", strerror(errno));
+    if (code || woken || ready == 0 || lane->n_ended > 0) return code;
   }
-  atomic_store_explicit(waits_for, -1, memory_order_relaxed);
-  return 0;
+}
+
+static void wake_tcp(Wire *wire, int lane) {
+  uint64_t one = 1;
+  // It fails only if the counter is full: then the lane wakes up anyway.
+  ssize_t n = write(((TcpWire *)wire)->lane[lane].bell, &one, sizeof one);
+  (void)n;
 }
 
 static int check_tcp(Wire *wire) {
   TcpWire *t = (TcpWire *)wire;
   int code = listen_to_all(t, 0);
-  for (int i = 0; i < wire->world && !code; i++) {
+  // The first channels are those of the first lane, whose thread this is.
+  for (int i = 0; i < CHANNEL_ahead * wire->world && !code; i++) {
     char byte;
     if (t->link[i] < 0) continue;
     // Peeking leaves the bytes for the next exchange.
     ssize_t n = recv(t->link[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (n == 0) code = lost_lane(t, i, "it closed the connection");
-    if (n < 0 && errno != EAGAIN && errno != EINTR) code = lost_lane(t, i, strerror(errno));
+    int rank = i % wire->world;
+    if (n == 0) code = lost_link(t, rank, "it closed the connection");
+    if (n < 0 && errno != EAGAIN && errno != EINTR) code = lost_link(t, rank, strerror(errno));
   }
   return code;
 }
@@ -369,14 +395,17 @@ static void close_tcp(Wire *wire) {
     close(t->control[i]);
     free(t->reader[i].body);
   }
-  for (int i = 0; i < wire->lanes * wire->world; i++)
+  for (int i = 0; i < wire->channels * wire->world; i++)
     if (t->link[i] >= 0) close(t->link[i]);
+  for (int i = 0; i < wire->lanes; i++) {
+    close(t->lane[i].bell);
+    free(t->lane[i].poll);
+  }
   close(t->watch);
   pthread_mutex_destroy(&t->watching);
   pthread_mutex_destroy(&t->asking);
   pthread_mutex_destroy(&t->answered);
   free(t->link);
-  free(t->poll);
   free(t->control);
   free(t->reader);
   free(t->host);
@@ -390,8 +419,10 @@ Wire *nnrt_wire_tcp(const NnrtRun *run) {
                    .rank = l->rank,
                    .world = l->world,
                    .lanes = 1,
+                   .channels = CHANNEL_ahead,
                    .open = open_tcp,
                    .exchange = exchange_tcp,
+                   .wake = wake_tcp,
                    .close = close_tcp,
                    .check = check_tcp,
                    .ask = ask_tcp,

@@ -321,7 +321,7 @@ static int move_threads(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-static int run_threads(NnrtComm *c, const Job *job) {
+static int run_job(NnrtComm *c, const Job *job) {
   switch (job->kind) {
   case JOB_all_reduce: return reduce_threads(c, job);
   case JOB_all_gather:
@@ -329,6 +329,17 @@ static int run_threads(NnrtComm *c, const Job *job) {
   case JOB_all_to_all: return read_parts(c, job);
   default: return move_threads(c, job);
   }
+}
+
+// One job after the other: they take microseconds.
+static int run_threads(Queue *q) {
+  int code = 0;
+  for (const Job *job; !code && (job = nnrt_queue_next(q));) {
+    nnrt_queue_begin(q);
+    code = run_job(q->comm, job);
+    if (!code) nnrt_queue_end(q);
+  }
+  return code;
 }
 
 const Transport nnrt_comm_threads = {

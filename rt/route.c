@@ -19,7 +19,7 @@ static int list_peers(const int64_t *n, int rank, int ranks, int step, RoutePeer
   int peers = 0;
   *out_all = 0;
   for (int k = 1; k < ranks; k++) {
-    // The order of rounds in comm_processes.c.
+    // The order in which phases.c begins.
     int peer = ((rank + step * k) % ranks + ranks) % ranks;
     if (n[peer] == 0) continue;
     number[peer] = peers;

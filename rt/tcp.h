@@ -103,11 +103,11 @@ enum { CONTROL = -1, JOB_ID = 16, REFUSAL_MOST = 2048, ABORT_TEXT = 1024 };
 
 typedef struct Hello {
   int32_t world, rank, to; // the rank that connects, and the one that it means to reach
-  int32_t lane;            // CONTROL or a lane
+  int32_t channel;         // CONTROL or a channel
   int32_t port;            // of the rank's own listeners; on control links
   int32_t keyed;
   uint64_t run, program;
-  unsigned char job[JOB_ID]; // drawn by rank 0; on lanes
+  unsigned char job[JOB_ID]; // drawn by rank 0; of channels
   unsigned char nonce[NONCE];
   char host[HOST_TEXT];       // the name of the machine, for messages
   char address[ADDRESS_TEXT]; // of its selected interface, or empty
@@ -190,11 +190,18 @@ void nnrt_text_clean(char *text, size_t size);
 
 // ---- comm_tcp.c, tcp_gather.c
 
+// Used by the thread of a lane; others ring the bell.
+typedef struct TcpLane {
+  struct pollfd *poll; // the links of busy pairs, the control links, and the bell
+  int bell;            // an eventfd: a job was put
+  double looked_us;    // for machines that do not answer
+} TcpLane;
+
 typedef struct TcpWire {
   Wire wire;
   const NnrtRun *run;
-  int *link;               // [lanes, world], -1: not connected
-  struct pollfd *poll;     // [lanes, world + 1] the links of a phase, and the control links
+  int *link; // [channels, world], -1: not connected
+  TcpLane lane[RECORD_LANES];
   int *control;            // [world]: of rank 0 to all others, of others to rank 0; else -1
   Reader *reader;          // [world], of control links
   char (*host)[HOST_TEXT]; // [world] names of machines, for messages
@@ -206,10 +213,10 @@ typedef struct TcpWire {
   pthread_mutex_t answered;
   Answer answer;      // the last that came
   double heard_us;    // when the last message came on a control link
-  atomic_bool failed; // a control link or a lane has: no answer is waited for
+  atomic_bool failed; // a control link or a channel has: no answer is waited for
 } TcpWire;
 
-int *nnrt_link_to(const TcpWire *t, int lane, int rank);
+int *nnrt_link_to(const TcpWire *t, int channel, int rank);
 // Connects to all ranks; on failure the others are told.
 bool nnrt_tcp_gather(TcpWire *t, Why *w);
 // Writes "rank 2 on host1".

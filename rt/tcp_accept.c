@@ -63,19 +63,19 @@ static void refuse(Gather *g, int i, Refusal reason, const char *what) {
   nnrt_accept_drop(g, i);
 }
 
-// Returns the slot of the connection in the wire, if the Hello's rank and lane exist.
+// Returns the slot of the connection in the wire, if the Hello's rank and channel exist.
 static int *slot_of(Gather *g, const Hello *h) {
-  bool control = h->lane == CONTROL;
-  if (h->rank <= g->rank || h->rank >= g->world || h->lane < CONTROL || h->lane >= g->lanes ||
-      (control && g->rank != 0))
+  bool control = h->channel == CONTROL;
+  if (h->rank <= g->rank || h->rank >= g->world || h->channel < CONTROL ||
+      h->channel >= g->channels || (control && g->rank != 0))
     return NULL;
-  return control ? &g->t->control[h->rank] : nnrt_link_to(g->t, h->lane, h->rank);
+  return control ? &g->t->control[h->rank] : nnrt_link_to(g->t, h->channel, h->rank);
 }
 
 // Whether that rank is connected already.  A connection that has ended is let go; after the table
 // was made its address would be wrong.
 static bool is_taken(Gather *g, const Hello *h, int *slot) {
-  if (h->lane == CONTROL && g->has_table) return true;
+  if (h->channel == CONTROL && g->has_table) return true;
   if (*slot >= 0 && nnrt_is_closed(*slot)) {
     close(*slot);
     *slot = -1;
@@ -83,12 +83,12 @@ static bool is_taken(Gather *g, const Hello *h, int *slot) {
   return *slot >= 0;
 }
 
-// Answers the Hello of a visitor with a challenge; it waits, if its lane has no table yet.
+// Answers the Hello of a visitor with a challenge; it waits, if its channel has no table yet.
 static void answer(Gather *g, int i) {
   Visitor *v = g->visitor[i];
   const Hello *h = &v->hello;
   int *slot = slot_of(g, h);
-  bool lane = h->lane != CONTROL;
+  bool channel = h->channel != CONTROL;
   if (h->run != g->run) {
     refuse(g, i, REFUSED_run, "of another job");
     return;
@@ -106,12 +106,12 @@ static void answer(Gather *g, int i) {
     return;
   }
   if (!slot) {
-    drop_stranger(g, i, "it sent an impossible number of a rank or lane");
+    drop_stranger(g, i, "it sent an impossible number of a rank or channel");
     return;
   }
   // Only rank 0 has the job's number from the start.
-  if (lane && !g->has_table) return;
-  if (lane && memcmp(h->job, g->table->job, JOB_ID) != 0) {
+  if (channel && !g->has_table) return;
+  if (channel && memcmp(h->job, g->table->job, JOB_ID) != 0) {
     refuse(g, i, REFUSED_run, "of another job");
     return;
   }
@@ -155,8 +155,8 @@ static void admit(Gather *g, int i) {
   }
   *slot = v->fd;
   v->fd = -1;
-  nnrt_tcp_set_options(*slot, h->lane == CONTROL);
-  if (h->lane == CONTROL) {
+  nnrt_tcp_set_options(*slot, h->channel == CONTROL);
+  if (h->channel == CONTROL) {
     // Others connect to the interface that the rank has selected, or to the address that this
     // connection comes from.
     Address own;

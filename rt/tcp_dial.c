@@ -25,19 +25,19 @@ static void who(const Gather *g, const Dial *d, char *out, size_t size) {
   snprintf(out, size, "%s at %s", rank, at);
 }
 
-void nnrt_dial_open(Gather *g, Dial *d, int to, int lane) {
-  *d = (Dial){.to = to, .lane = lane, .fd = -1, .pause_ms = 5};
+void nnrt_dial_open(Gather *g, Dial *d, int to, int channel) {
+  *d = (Dial){.to = to, .channel = channel, .fd = -1, .pause_ms = 5};
   Hello *h = &d->hello;
   *h = (Hello){.world = g->world,
                .rank = g->rank,
                .to = to,
-               .lane = lane,
+               .channel = channel,
                .keyed = g->key.n > 0,
                .run = g->run,
                .program = g->program};
   memcpy(h->host, g->name, sizeof h->host);
   nnrt_reader_open(&d->in, sizeof(Refuse));
-  if (lane == CONTROL) return;
+  if (channel == CONTROL) return;
   memcpy(h->job, g->table->job, JOB_ID);
   // Rank 0 keeps the address of its control link.  A loopback address is one of rank 0's machine,
   // which only its own ranks use.
@@ -131,7 +131,7 @@ static bool connected(Gather *g, Dial *d, Why *w) {
   socklen_t n = sizeof error;
   if (getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0) error = errno;
   if (error) return next_address(g, d, error, w);
-  if (d->lane == CONTROL) {
+  if (d->channel == CONTROL) {
     if (!listen_here(g, d->fd, w)) return false;
     d->hello.port = g->listeners.port;
     g->reached = d->address[d->at];
@@ -223,11 +223,11 @@ static bool receive(Gather *g, Dial *d, Why *w) {
   if (read == READ_whole && kind == MESSAGE_challenge && d->state == DIAL_challenge)
     return challenged(g, d, w);
   if (read == READ_whole && kind == MESSAGE_welcome && d->state == DIAL_welcome) {
-    if (d->lane == CONTROL)
+    if (d->channel == CONTROL)
       g->t->control[0] = d->fd;
     else
-      *nnrt_link_to(g->t, d->lane, d->to) = d->fd;
-    nnrt_tcp_set_options(d->fd, d->lane == CONTROL);
+      *nnrt_link_to(g->t, d->channel, d->to) = d->fd;
+    nnrt_tcp_set_options(d->fd, d->channel == CONTROL);
     d->fd = -1;
     d->state = DIAL_done;
     return true;
@@ -253,7 +253,7 @@ bool nnrt_dial_step(Gather *g, Dial *d, short events, Why *w) {
   switch (d->state) {
   case DIAL_pause:
     if (!late) return true;
-    if (d->lane == CONTROL) return resolve(g, d, w);
+    if (d->channel == CONTROL) return resolve(g, d, w);
     return begin(g, d, w);
   case DIAL_connect:
     if (events) return connected(g, d, w);

@@ -1,7 +1,7 @@
 // The ranks of a job find each other over TCP; README.md has the protocol.
 //
-//     rank 0   listens ─ control links of all ─ sends the table ─ lanes of all ─ all ready ─ go
-//     rank k   control link to rank 0, listens ─ gets the table ─ lanes to ranks before k,
+//     rank 0   listens ─ control links of all ─ sends the table ─ channels of all ─ all ready ─ go
+//     rank k   control link to rank 0, listens ─ gets the table ─ channels to ranks before k,
 //              and of ranks after k ─ ready ─ go
 //
 // One loop polls everything: listeners, visitors (tcp_accept.c), connections that this rank makes
@@ -55,19 +55,19 @@ bool nnrt_is_closed(int fd) {
 
 // ---- missing ranks
 
-static bool has_lanes(const Gather *g, int rank) {
-  for (int lane = 0; lane < g->lanes; lane++)
-    if (*nnrt_link_to(g->t, lane, rank) < 0) return false;
+static bool has_channels(const Gather *g, int rank) {
+  for (int channel = 0; channel < g->channels; channel++)
+    if (*nnrt_link_to(g->t, channel, rank) < 0) return false;
   return true;
 }
 
-// Returns the number of ranks that have no control link, at rank 0, or after the table no lanes;
+// Returns the number of ranks that have no control link, at rank 0, or after the table no channels;
 // *out_first is one of them.
 static int count_missing(const Gather *g, int *out_first) {
   int n = 0;
   for (int rank = g->world - 1; rank >= 0; rank--) {
     bool there = rank == g->rank;
-    if (!there) there = g->has_table ? has_lanes(g, rank) : g->t->control[rank] >= 0;
+    if (!there) there = g->has_table ? has_channels(g, rank) : g->t->control[rank] >= 0;
     // Before the table other ranks know rank 0 only.
     if (there || (!g->has_table && g->rank > 0 && rank > 0)) continue;
     n++;
@@ -185,8 +185,8 @@ static bool control_step(Gather *g, int rank, Why *w) {
       }
       // To all ranks before this one.
       for (int i = g->rank - 1; i >= 0; i--)
-        for (int lane = 0; lane < g->lanes; lane++)
-          nnrt_dial_open(g, &g->dial[g->n_dials++], i, lane);
+        for (int channel = 0; channel < g->channels; channel++)
+          nnrt_dial_open(g, &g->dial[g->n_dials++], i, channel);
       nnrt_accept_held(g);
     } else if (whole && g->rank > 0 && kind == MESSAGE_go && g->said_ready) {
       g->go = true;
@@ -365,11 +365,11 @@ static bool listen_as_rank_0(Gather *g, Why *w) {
   return true;
 }
 
-// Each rank has a descriptor for each lane of each other, and visitors need some.
+// Each rank has a descriptor for each channel of each other, and visitors need some.
 static bool raise_limit(const Gather *g, Why *w) {
   enum { OTHERS = 64 }; // files, GPUs
   struct rlimit limit;
-  int64_t need = (int64_t)g->world * (g->lanes + 1) + MOST_VISITORS + OTHERS;
+  int64_t need = (int64_t)g->world * (g->channels + 1) + MOST_VISITORS + OTHERS;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)need) return true;
   rlim_t most = limit.rlim_max;
   limit.rlim_cur = most < (rlim_t)need ? most : (rlim_t)need;
@@ -405,9 +405,9 @@ static bool begin(Gather *g, Why *w) {
 }
 
 bool nnrt_tcp_gather(TcpWire *t, Why *w) {
-  int world = t->wire.world, lanes = t->wire.lanes, most_dials = t->wire.rank * lanes + 1;
+  int world = t->wire.world, channels = t->wire.channels, most_dials = t->wire.rank * channels + 1;
   Gather *g = nnrt_must_alloc(sizeof *g);
-  *g = (Gather){.t = t, .rank = t->wire.rank, .world = world, .lanes = lanes};
+  *g = (Gather){.t = t, .rank = t->wire.rank, .world = world, .channels = channels};
   g->table_bytes = (int64_t)sizeof *g->table + world * (int64_t)sizeof *g->table->entry;
   g->table = nnrt_must_alloc((size_t)g->table_bytes);
   g->sent = nnrt_must_alloc((size_t)world * sizeof *g->sent);

@@ -32,7 +32,7 @@ typedef struct Visitor {
 // A connection that this rank makes.
 typedef struct Dial {
   enum { DIAL_pause, DIAL_connect, DIAL_challenge, DIAL_welcome, DIAL_done } state;
-  int to, lane, fd;
+  int to, channel, fd;
   double next; // the end of the pause, or of the attempt
   long pause_ms;
   Address address[MOST_ADDRESSES];
@@ -53,7 +53,7 @@ typedef enum Note {
 
 typedef struct Gather {
   TcpWire *t;
-  int rank, world, lanes;
+  int rank, world, channels;
   const char *at_host; // of rank 0
   int at_port;
   bool one_host;
@@ -99,7 +99,7 @@ double nnrt_accept_next(const Gather *g); // when the next is late
 void nnrt_accept_drop(Gather *g, int i);
 
 // tcp_dial.c
-void nnrt_dial_open(Gather *g, Dial *d, int to, int lane);
+void nnrt_dial_open(Gather *g, Dial *d, int to, int channel);
 void nnrt_dial_close(Dial *d);
 // Continues after an event, or at its time; false: it cannot succeed.
 bool nnrt_dial_step(Gather *g, Dial *d, short events, Why *w);

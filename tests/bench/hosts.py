@@ -29,7 +29,7 @@ BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
 os.environ.setdefault("PROGRAMS", str(BUILD / "tests" / "rt"))
 sys.path[:0] = [str(ROOT / "tests" / "rt"), str(ROOT / "tests" / "e2e")]
 import onnx_bytes  # noqa: E402
-from common import check, finish, folder_with_data, free_port, npy  # noqa: E402
+from common import PROGRAMS, check, end, finish, folder_with_data, free_port, needs, npy  # noqa: E402
 from machines import SlowMachines  # noqa: E402
 
 BIG = [64, 1024, 1024, 1024, 1024, 10]
@@ -155,15 +155,33 @@ def calibrated(machines, delay):
     return float(found[1]) * 1e3 if found else 0
 
 
+def pending(machines, jobs, elements, delay):
+    """Returns the delays of a step of that many all_reduces that are pending together, on 2 hosts of 2 ranks."""
+    machines.rate(0, delay)
+    port, on = free_port(), [1, 1, 2, 2]
+    if os.path.exists("steps.jsonl"):
+        os.remove("steps.jsonl")
+    done = end([machines.start("pending4", on, rank, "10.88.0.1", port, "--steps", 8, "--log", "steps.jsonl", OMP_NUM_THREADS="1",
+                               JOBS=str(jobs), SUMS=str(elements)) for rank in range(len(on))])
+    machines.rate(0)
+    check(f"{jobs} all_reduces of {elements} elements", [code for code, _ in done] == [0] * len(on), done)
+    ms = [json.loads(line)["step_ms"] for line in open("steps.jsonl")]
+    return statistics.median(ms[2:]) / delay
+
+
 def check_all(machines):
-    """A phase takes one delay however many ranks there are; hosts that are known halve the traffic between them; and calibrate
-    finds the delay."""
+    """A phase takes one delay however many ranks there are, and jobs that are pending together share it; hosts that are known
+    halve the traffic between them; and calibrate finds the delay."""
     at = Bench(machines, BUILD / "bin" / "nnaot", None, 8)
     # 8 ranks: 3 phases a step, of 7 rounds each if these were one after the other.
     result = at.run("mlp", "dp", "2x4", 0, 100)
     check("8 ranks train with 100 ms between hosts", result is not None)
     if result:
         check("a phase waits for all ranks at once", result["delays"] < 12, result)
+    # One after the other they take 40 delays, and 20; connections start slowly after each pause.
+    for jobs, elements in (40, 1), (10, 5000):
+        delays = pending(machines, jobs, elements, 100)
+        check("all_reduces that are pending together share delays", delays < 12, jobs, elements, delays)
     flat, first = at.run("big", "dp", "2x2", 0, 0), at.run("big", "dp --per-node 2", "2x2", 0, 0)
     check("a big model trains on 2 hosts of 2 ranks", flat is not None and first is not None)
     if flat and first:
@@ -188,6 +206,8 @@ def main():
     o = p.parse_args()
     if o.table:
         return table(o.table)
+    needs(o.nnaot, PROGRAMS / "shaper", *([BUILD / "bin" / "nnaot-plan", PROGRAMS / "pending4"] if o.check else []),
+          *([o.gloo] if o.gloo else []))
     with folder_with_data(), SlowMachines(4) as machines:
         if not machines.works:
             print("skipped: no permission for network namespaces and TAP devices")

@@ -112,7 +112,7 @@ with folder_with_data():
         os.chmod(f"limit{hard}.sh", 0o755)
     done = end([start(os.path.abspath("limit64.sh"), 0, 2, free_port())])
     check("too few files", done[0][0] == 1 and
-          "error: 2 ranks need 324 open files, and this process may open 64\nhint: ulimit -Hn 324" in done[0][1], done)
+          "error: 2 ranks need 326 open files, and this process may open 64\nhint: ulimit -Hn 326" in done[0][1], done)
     port = free_port()
     trains("a soft limit", [start(os.path.abspath("limit400.sh"), i, 2, port, "--steps", 2) for i in range(2)])
 

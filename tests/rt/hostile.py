@@ -33,7 +33,7 @@ from common import check, end, finish, folder_with_data, free_port, start  # noq
 KEY = "3d5b" * 8
 MAGIC = b"nnrtcom5"
 HELLO, CHALLENGE, PROVE, WELCOME, REFUSE, TABLE, READY, GO, ABORT, BYE = range(10)
-FIELDS = ["world", "rank", "to", "lane", "port", "keyed", "run", "program", "job", "nonce", "host", "address"]
+FIELDS = ["world", "rank", "to", "channel", "port", "keyed", "run", "program", "job", "nonce", "host", "address"]
 LAYOUT = "<6i2Q16s32s64s64s"
 BITS = struct.calcsize(LAYOUT)
 
@@ -86,7 +86,7 @@ def record(env):
             pass
 
     threads = []
-    for first in True, False:  # the control link, then the lane
+    for first in True, False, False:  # the control link, then the channels
         client, _ = proxy.accept()
         for _ in range(200):
             try:
@@ -221,11 +221,11 @@ def other_program(job, s, rng):
 
 
 def other_job(job, s, rng):
-    job.shake(s, rng, job.key, lane=0, to=rng.randrange(job.n), job=rng.randbytes(16))
+    job.shake(s, rng, job.key, channel=0, to=rng.randrange(job.n), job=rng.randbytes(16))
 
 
 def impossible(job, s, rng):
-    job.shake(s, rng, job.key, **{rng.choice(["rank", "lane", "to"]): rng.choice([-2, -2**31, 2**31 - 1, 4, 1000, 7])})
+    job.shake(s, rng, job.key, **{rng.choice(["rank", "channel", "to"]): rng.choice([-2, -2**31, 2**31 - 1, 4, 1000, 7])})
 
 
 def rank_0(job, s, rng):
