@@ -4,10 +4,10 @@
 //     RUN(1, fused_0(Z, Y, B));               // %z = fused @fused_0 …  mlp.onnx:/act/Gelu
 //     RUN(2, nnrt_wait(r, G));                // before unpack
 //
-// Views and constants need no call.  The call of an asynchronous collective, all_reduce, only
-// starts it.  The wait precedes the first op that reads its result; the ops up to there overlap
-// with it.  New parameters that could not be computed in place are copied over the old ones at the
-// end.
+// Views and constants need no call.  The call of an asynchronous collective only starts it.  The
+// wait precedes the first op that reads its result or overwrites its operand (in_flight.h); the ops
+// up to there overlap with it.  New parameters that could not be computed in place are copied over
+// the old ones at the end.
 //
 // A call goes to the rank programs of the ranks on the op's mesh (rank_programs.c), a move to those
 // of both meshes: a sender alone has no buffer for the result, a receiver alone has no operand.
@@ -33,6 +33,7 @@
 #include <string.h>
 
 #include "ir/analysis/deferred.h"
+#include "ir/analysis/in_flight.h"
 #include "ir/analysis/loops.h"
 #include "ir/analysis/place.h"
 #include "ir/kernel.h"
@@ -51,7 +52,8 @@ typedef struct Writer {
   enum { IN_begin, IN_loop, IN_update, IN_deferred } part; // the destination of lines
   int segment; // of the loop; 0 without a schedule.  In IN_deferred: the group
   DeferredGroups deferred;
-  Vec(Op *) in_flight; // all_reduces without a wait so far
+  Vec(Op *) in_flight; // collectives without a wait so far
+  Meets meets;
   int *copy, n_copies; // by op id, of ops that start a copy to or from host memory: its number
 } Writer;
 
@@ -365,27 +367,20 @@ static bool add_multi_tensor_call(Writer *w, const Op *op) {
   return true;
 }
 
-// Adds waits for the collectives in flight whose results `op` reads; if it is NULL, for all of them
-// but those that are carried into the next step.
+// Adds waits for the collectives in flight that must end before `op`; if it is NULL, for all of
+// them but those that are carried into the next step.
 static void wait_for(Writer *w, const Op *op) {
   int left = 0;
   for (int i = 0; i < w->in_flight.n; i++) {
-    Op *reduce = w->in_flight.at[i];
-    // A value may be read through a view.
-    bool read = !op && !reduce_is_in_flight(reduce);
-    for (int k = 0; op && k < op->n_in; k++) {
-      int64_t skip;
-      read |= view_root(op->in[k].value, &skip) == reduce->out[0];
-    }
-    if (!read) {
-      w->in_flight.at[left++] = reduce;
+    Op *started = w->in_flight.at[i];
+    if (op ? !op_waits_for(&w->meets, op, started) : reduce_is_in_flight(started)) {
+      w->in_flight.at[left++] = started;
       continue;
     }
-    // The result is read: the op waits for it here.
-    int index = new_op(w, "wait", op_place(w->arena, reduce));
-    w->code->made_of.at[index] = reduce;
-    add_line(w, op_mesh(reduce),
-             str_format(w->arena, "RUN(%d, nnrt_wait(r, %s));", index, buffer(w, reduce->out[0])),
+    int index = new_op(w, "wait", op_place(w->arena, started));
+    w->code->made_of.at[index] = started;
+    add_line(w, op_mesh(started),
+             str_format(w->arena, "RUN(%d, nnrt_wait(r, %s));", index, buffer(w, started->out[0])),
              str_format(w->arena, "before %s", op ? op_info[op->kind].name : "the end"));
   }
   w->in_flight.n = left;
@@ -496,7 +491,7 @@ static bool add_op(Writer *w, Op *op) {
                         buffer(w, op->out[0]), type_bytes(op->out[0]->type)),
              NULL);
   if (!add_kernel_call(w, op)) return false;
-  if (op->kind == OP_all_reduce) vec_push(w->arena, &w->in_flight, op);
+  if (op_is_async(op)) vec_push(w->arena, &w->in_flight, op);
   return true;
 }
 
@@ -543,15 +538,21 @@ static void go_to(Writer *w, int part, int segment) {
 
 // Flushes the deferred updates of the previous step that are due before the op.
 static void flush_before(Writer *w, const Op *op) {
-  for (int i = 0; i < w->deferred.n; i++)
-    if (w->deferred.at[i].due == op)
-      add_line(w, op_mesh(op), str_format(w->arena, "nnrt_flush_deferred(r, %d);", i + 1),
-               str_format(w->arena, "before %s", op_info[op->kind].name));
+  for (int i = 0; i < w->deferred.n; i++) {
+    if (w->deferred.at[i].due != op) continue;
+    // They may overwrite the operand of a collective of this step.
+    const Op *late = w->deferred.at[i].first;
+    for (int k = 0; k < w->deferred.at[i].n; k++, late = late->next)
+      if (!is_silent(late)) wait_for(w, late);
+    add_line(w, op_mesh(op), str_format(w->arena, "nnrt_flush_deferred(r, %d);", i + 1),
+             str_format(w->arena, "before %s", op_info[op->kind].name));
+  }
 }
 
 void graph_calls(Program *p, GraphCode *code) {
   Writer w = {.p = p, .code = code, .arena = p->arena};
   w.copy = arena_array(p->arena, int, code->g->n_ops);
+  w.meets = module_meets(p->m, p->arena);
   const Op *start = graph_update_start(code->g);
   const bool *begin = graph_begin_ops(code->g, p->arena);
   const Op *deferred = graph_first_deferred(code->g);

@@ -7,7 +7,8 @@
 
 const TargetBackend *target_backend(Target t) {
   static const TargetBackend *const backends[N_TARGETS] = {
-#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half)     \
+#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, async_comm,         \
+               recorded, half)                                                                     \
   &target_##name,
 #include "ir/targets.def"
   };

@@ -25,7 +25,8 @@ typedef struct TargetBackend {
   bool (*finish)(Build *b);
 } TargetBackend;
 
-#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half)     \
+#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, async_comm,         \
+               recorded, half)                                                                     \
   extern const TargetBackend target_##name;
 #include "ir/targets.def"
 const TargetBackend *target_backend(Target t);

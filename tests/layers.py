@@ -26,7 +26,8 @@ PUBLIC = {
     "rt/flags.def", "rt/launchers.def",
 }
 SHARED = {  # independent of the runtime
-    "rt/nearest.h", "rt/npy_header.h", "rt/trailer.h", "rt/utf8.h", "rt/xxh64.h", "rt/temporary_file.h", "rt/descriptors.h", "rt/fault.h",
+    "rt/nearest.h", "rt/npy_header.h", "rt/small_operand.h", "rt/trailer.h", "rt/utf8.h", "rt/xxh64.h", "rt/temporary_file.h",
+    "rt/descriptors.h", "rt/fault.h",
     "rt/collectives.def",
 }
 LIBRARIES = ("base", "ir", "solver", "schedule")  # of passes/, linked without the rest of it

@@ -13,7 +13,7 @@
 // order, each once, and at the end all functions are read to their ends.  The order of the graph is
 // the one order that respects all dependences and the memory plan, and that all ranks agree on.
 //
-// Only waits of all_reduces are free to move.  From the start to the wait no statement reads or
+// Only waits of collectives are free to move.  From the start to the wait no statement reads or
 // writes the result, nor writes the operand; by memory, as views and other values may share it.
 
 #include <inttypes.h>
@@ -21,9 +21,11 @@
 
 #include "check.h"
 #include "ir/analysis/deferred.h"
+#include "ir/analysis/in_flight.h"
 #include "ir/analysis/place.h"
 #include "ir/kernel.h"
 #include "ir/text.h"
+#include "rt/small_operand.h"
 
 enum { CALLS = 3 }; // of an op: its own, its move, its wait (op_key)
 
@@ -44,7 +46,7 @@ typedef struct Span {
   int64_t from, to;
 } Span;
 
-// An all_reduce without a wait so far.
+// A collective without a wait so far.
 typedef struct Flight {
   const Op *op;
   Span result, operand;
@@ -129,7 +131,7 @@ static bool open_function(Replay *r, Function *f, const char *name) {
 
 static bool take_waits(Replay *r);
 
-// The end of a function.  `left`: all_reduces may be in flight.
+// The end of a function.  `left`: collectives may be in flight.
 static bool close_function(Replay *r, Function *f, bool left) {
   r->c->op = NULL;
   r->c->function = f->name;
@@ -144,8 +146,8 @@ static bool close_function(Replay *r, Function *f, bool left) {
   for (int i = 0; i < r->flying.n; i++)
     if (!left && !reduce_is_in_flight(r->flying.at[i].op)) {
       r->c->op = r->flying.at[i].op;
-      return mismatch(r->c, f->name ? &f->at : NULL,
-                      "the function ends before the wait for an all_reduce");
+      return mismatch(r->c, f->name ? &f->at : NULL, "the function ends before the wait for '%s'",
+                      op_text(r->flying.at[i].op, r->c->arena));
     }
   return true;
 }
@@ -177,7 +179,7 @@ static bool want_run(Replay *r, Cursor *at, const Op *op, int which) {
   return want_number(r->c, &before, r->text, r->c->number, op, which);
 }
 
-// Waits of all_reduces, wherever they are.
+// Waits of collectives, wherever they are.
 static bool take_waits(Replay *r) {
   for (;;) {
     Cursor at = r->now->at;
@@ -199,7 +201,7 @@ static bool take_waits(Replay *r) {
     Cursor place = r->now->at;
     if (!take(&place, "RUN(%i, nnrt_wait(r,", &number) ||
         !want_number(r->c, &r->now->at, r->text, number, op, 2) ||
-        !want_place(r->c, &place, op->out[0], "the result of the all_reduce"))
+        !want_place(r->c, &place, op->out[0], "the result of the collective"))
       return false;
     r->c->op = kept;
     r->now->at = at;
@@ -321,6 +323,10 @@ static bool want_flushes(Replay *r, const Op *op) {
     Cursor *at = cursor_in(r, r->now, op);
     int64_t n;
     if (!at || !take_waits(r)) return false;
+    // Ops of the previous step use memory, too.
+    const Op *late = r->parts->deferred.at[i].first;
+    for (int k = 0; k < r->parts->deferred.at[i].n; k++, late = late->next)
+      if (!is_silent(late) && !may_run(r, at, late)) return false;
     const Cursor before = *at;
     if (!take(at, "nnrt_flush_deferred(r, %i);", &n))
       return unexpected(r->c, at, "the flush of deferred updates");
@@ -355,8 +361,11 @@ static bool replay_op(Replay *r, const Op *op, bool in_loop) {
   if (op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_wait)
     return want_swap(r, at, op) && want(c, at, ");");
   if (!want_call(c, at, op, r->code) || !want(c, at, ");")) return false;
-  if (op->kind == OP_all_reduce) {
+  if (op_is_async(op)) {
     Flight f = {op, span_of(op->out[0]), span_of(op->in[0].value)};
+    // The runtime has a copy of a small operand.
+    if (op->kind != OP_all_reduce && type_bytes(op->in[0].value->type) <= NNRT_SMALL_OPERAND)
+      f.operand = (Span){0};
     vec_push(c->arena, &r->flying, f);
   }
   return true;
@@ -452,7 +461,8 @@ static bool replay_deferred(Replay *r) {
   }
   if (r->flying.n == 0) return true;
   r->c->op = r->flying.at[0].op;
-  return mismatch(r->c, NULL, "no function waits for an all_reduce");
+  return mismatch(r->c, NULL, "no function waits for '%s'",
+                  op_text(r->flying.at[0].op, r->c->arena));
 }
 
 static bool replay_step(Replay *r) {

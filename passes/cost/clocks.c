@@ -6,11 +6,12 @@
 
 #include "collectives.h"
 #include "cost.h"
-#include "ir/analysis/place.h"
+#include "ir/analysis/in_flight.h"
 #include "ir/op.h"
 
-Clocks clocks_new(const Graph *g, const Cluster *cluster, Arena *a) {
+Clocks clocks_new(const Graph *g, const Cluster *cluster, Target target, Arena *a) {
   return (Clocks){.cluster = cluster,
+                  .target = target,
                   .prices = comm_prices_new(a, cluster),
                   .done = arena_array(a, double, g->n_ops)};
 }
@@ -20,7 +21,7 @@ double clocks_ready(const Clocks *c, const Op *op) {
   for (int i = 0; i < op->n_in && !op_is_view(op); i++) {
     int64_t skip;
     const Op *made = view_root(op->in[i].value, &skip)->def;
-    if (made && made->kind == OP_all_reduce) ready = fmax(ready, c->done[made->id]);
+    if (made && op_overlaps(made, c->target)) ready = fmax(ready, c->done[made->id]);
   }
   return ready;
 }
@@ -40,11 +41,11 @@ void clocks_queue(Clocks *c, const Op *op) {
 
 void clocks_run(Clocks *c, const Op *op) {
   if (op_is_view(op)) return;
-  // An all_reduce goes on in its queue; the rank waits for every other transfer.
+  // A collective that overlaps goes on in its queue; the rank waits for every other transfer.
   c->now = fmax(c->now, clocks_ready(c, op)) + clocks_seconds(c, op);
   if (!moves_data(op)) return;
   clocks_queue(c, op);
-  if (op->kind != OP_all_reduce) c->now = c->queue;
+  if (!op_overlaps(op, c->target)) c->now = c->queue;
 }
 
 void clocks_begin(Clocks *c, const Graph *g) {

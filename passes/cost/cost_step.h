@@ -8,8 +8,10 @@
 // Ranks run their ops in program order, as generated code does.  They communicate in that order
 // too, one collective after the other, as the runtime's queue does (rt/README.md):
 //
-//   * An all_reduce is asynchronous.  The rank waits for it before the first reader of the sum,
-//     before the next micro-batch, and at the end, so gradient reduction overlaps with backward.
+//   * Collectives that overlap on the target (op_overlaps) are asynchronous: all of them on CPUs,
+//     all_reduce on GPUs.  The rank waits for one before the first reader of its result or the op
+//     that overwrites its operand, before the next micro-batch, and at the end (in_flight.h), so
+//     gradient reduction overlaps with backward, and gathered weights with the update.
 //   * Every other collective or move blocks the rank in its position, and so do those before it in
 //     the queue.
 //   * A collective begins when all ranks of its group have reached it and completed those before it.
@@ -25,10 +27,10 @@
 //     beginning of the move's segment; ranks that only send never wait.
 //   * Such moves have a queue of their own, in order, as in the runtime: collectives within a segment
 //     are not delayed by receives for the next slice.
-//   * All all_reduces of a segment are waited for at its end.
+//   * All collectives of a segment are waited for at its end.
 //
 // Deferred updates (ir/analysis/deferred.h) run in the next step, before their due op, and wait
-// there for the all_reduces that they read.  Steps are simulated until the step time is constant;
+// there for the collectives that they read.  Steps are simulated until the step time is constant;
 // the result is one such step, from its beginning to the beginning of the next.
 //
 // cost.h gives the seconds of an op, cost_comm.h those of a collective.  Contention between

@@ -8,6 +8,7 @@
 
 #include "cost.h"
 #include "ir/analysis/deferred.h"
+#include "ir/analysis/in_flight.h"
 #include "ir/analysis/place.h"
 #include "ir/op.h"
 #include "ir/schedule.h"
@@ -141,21 +142,39 @@ static int n_wanted(const StepState *s, const Event *e, int set) {
   return n;
 }
 
-static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *due) {
+typedef Vec(const Op *) Ops;
+
+static bool reads(const Op *op, const Op *made) {
+  int64_t skip;
+  for (int i = 0; i < op->n_in; i++)
+    if (view_root(op->in[i].value, &skip) == made->out[0]) return true;
+  return false;
+}
+
+// Lists the collectives that the op waits for: those with results that it reads, directly or
+// through views, and `overwritten`, those with memory that it would overwrite.
+static void add_waits(const StepState *s, const Op *op, const Ops *overwritten, Event *e) {
+  e->wait = arena_array(s->a, int, op->n_in + overwritten->n);
+  for (int i = 0; i < op->n_in; i++) {
+    int64_t skip;
+    const Op *made = view_root(op->in[i].value, &skip)->def;
+    if (made && op_overlaps(made, s->target) && s->event_of[made->id] >= 0)
+      e->wait[e->n_waits++] = s->event_of[made->id];
+  }
+  for (int i = 0; i < overwritten->n; i++)
+    if (s->event_of[overwritten->at[i]->id] >= 0)
+      e->wait[e->n_waits++] = s->event_of[overwritten->at[i]->id];
+}
+
+static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *due,
+                      const Ops *overwritten) {
   const Mesh *mesh = op_mesh(op);
   Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0]};
   e.in_flight = reduce_is_in_flight(op);
   if (op->deferred) e.due = due[op->id];
   // Views take no time, except that a swap_wait synchronises.
   if ((op_info[op->kind].traits & VIEW) && op->kind != OP_swap_wait) return;
-  // Generated code waits for the all_reduces that the op reads, directly or through views.
-  for (int i = 0; i < op->n_in; i++) {
-    int64_t skip;
-    const Op *made = view_root(op->in[i].value, &skip)->def;
-    if (!made || made->kind != OP_all_reduce || s->event_of[made->id] < 0) continue;
-    if (!e.wait) e.wait = arena_array(s->a, int, op->n_in);
-    e.wait[e.n_waits++] = s->event_of[made->id];
-  }
+  add_waits(s, op, overwritten, &e);
   if (mesh && op_is_collective(op)) {
     const CommPrice *price = comm_price(s->prices, op);
     e.seconds = price->cost.seconds;
@@ -201,8 +220,14 @@ void step_add_events(StepState *s) {
   s->event_of = arena_array(s->a, int, s->g->n_ops);
   for (uint32_t i = 0; i < s->g->n_ops; i++)
     s->event_of[i] = -1;
+  // By op id: the collectives that end before it since it would overwrite their memory.
+  const Op **before = graph_waits(s->g, s->a);
+  Ops *overwritten = arena_array(s->a, Ops, s->g->n_ops);
   for_each_op(op, s->g)
-    add_event(s, op, part[op->id], due);
+    if (before[op->id] && op_overlaps(op, s->target) && !reads(before[op->id], op))
+      vec_push(s->a, &overwritten[before[op->id]->id], op);
+  for_each_op(op, s->g)
+    add_event(s, op, part[op->id], due, &overwritten[op->id]);
   for (int i = 0; i < s->n_classes; i++) {
     s->class_at[i].done = arena_array(s->a, double *, s->events.n);
     s->class_at[i].copied = arena_array(s->a, double, s->events.n);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "ir/analysis/deferred.h"
-#include "ir/analysis/place.h"
+#include "ir/analysis/in_flight.h"
 #include "ir/op.h"
 #include "ir/schedule.h"
 
@@ -218,23 +218,30 @@ static const Op *first_deferred_reader(const Value *v) {
   return first;
 }
 
+// The last read of its operand by a collective: before the op that waits for it, or else at the end
+// of its part of the step.
+static Touch last_read(const LaneLives *s, const Op *op, const Op *before) {
+  bool repeated = s->n_slices > 1 || s->g->schedule;
+  Touch t = touch_of(s, op, INT64_MAX);
+  if (op->deferred) t.at = s->due[op->id];
+  // With one slice, a collective of the loop overlaps with the update.
+  if (t.part == STEP_micro && !repeated) t.part = before ? s->part[before->id] : STEP_update;
+  if (before && !op->deferred) t.at = (before->deferred ? s->due[before->id] : op_time(before)) - 1;
+  return t;
+}
+
 static void find_touches(LaneLives *s) {
+  const Op **before = graph_waits(s->g, s->scratch);
   for_each_op(op, s->g) {
     bool leads_on = op->kind == OP_move && op->segment, in_flight = reduce_is_in_flight(op);
-    int64_t until = op_time(op);
-    if (op->kind == OP_all_reduce && !in_flight) {
-      // An all_reduce reads its operand until the first wait for it, at the latest at the end of
-      // its segment.
-      bool waits_here = !s->g->schedule;
-      for_each_use(u, op->out[0])
-        waits_here |= u->user && u->user->segment == op->segment;
-      until = waits_here ? value_first_read(op->out[0]) : INT64_MAX;
-    }
+    Touch read = touch_of(s, op, op_time(op));
+    if (op_is_async(op) && !in_flight && !op_copies_operand(op))
+      read = last_read(s, op, before[op->id]);
     for (int i = 0; i < op->n_in; i++) {
       const Value *v = op->in[i].value;
       if (!is_here(s, v)) continue;
-      Touch t = leads_on ? start_of(s, op) : touch_of(s, op, until);
-      t.part = s->part[op->id];
+      Touch t = leads_on ? start_of(s, op) : read;
+      if (leads_on) t.part = s->part[op->id];
       touch(s, v, t);
       // One in flight also reads it in the next step, up to the first reader of its result.
       if (in_flight) touch(s, v, touch_of(s, first_deferred_reader(op->out[0]), 0));

@@ -3,8 +3,8 @@
 //
 //     %s = all_reduce %p      queue %s              the rank goes on
 //     %y = linear %s, %w      wait %s, compute %y
-//     %g = all_gather %y      queue %g, wait %g
-//     end                     wait for every all_reduce
+//     %g = all_gather %y      queue %g, and wait %g if the target does not overlap it
+//     end                     wait for every collective
 //
 // Under a schedule (ir/schedule.h) a segment is a program, and a move to another segment has steps
 // in three programs:
@@ -13,7 +13,7 @@
 //     get                            queue the move               ranks that only receive
 //     the segment of the move        wait for the move, …         all receivers
 
-#include "ir/analysis/place.h"
+#include "ir/analysis/in_flight.h"
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "step_state.h"
@@ -58,7 +58,7 @@ static int n_ends(const Event *e) {
 static void add_op(StepState *s, Program *of_class, int event) {
   const Event *e = &s->events.at[event];
   bool moves = e->meeting && e->op->kind == OP_move;
-  // The op waits for the all_reduces that it reads, on the classes that take part in these.
+  // The op waits for collectives in flight, on the classes that take part in these.
   for (int set = 0; set < (moves ? 2 : 1); set++) {
     const Classes *on = moves ? &e->meeting->set[set] : e->on;
     for (int i = 0; i < on->n; i++)
@@ -74,12 +74,12 @@ static void add_op(StepState *s, Program *of_class, int event) {
       if (step.gets || !target_info[s->target].eager_sends) add_wait(s, of_class, k, event);
     }
   } else if (e->meeting) {
-    // An all_reduce is waited for by its readers, any other collective at once.
+    // One that overlaps is waited for later, any other at once.
     for (int i = 0; i < e->meeting->n; i++)
       for (int j = 0; j < e->meeting->set[i].n; j++) {
         int k = e->meeting->set[i].at[j];
         add_queue(s, of_class, k, (Step){.event = event, .meet = i});
-        if (e->op->kind != OP_all_reduce) add_wait(s, of_class, k, event);
+        if (!op_overlaps(e->op, s->target)) add_wait(s, of_class, k, event);
       }
   } else if (e->computes) {
     // A swap_wait waits for the copy of its swap.
@@ -90,10 +90,10 @@ static void add_op(StepState *s, Program *of_class, int event) {
   }
 }
 
-static void wait_for_sum(StepState *s, Program *of_class, int event) {
+static void wait_at_end(StepState *s, Program *of_class, int event) {
   const Event *e = &s->events.at[event];
   if (e->in_flight) return;
-  for (int k = 0; e->meeting && e->op->kind == OP_all_reduce && k < s->n_classes; k++)
+  for (int k = 0; e->meeting && op_overlaps(e->op, s->target) && k < s->n_classes; k++)
     add_wait(s, of_class, k, event);
 }
 
@@ -111,7 +111,7 @@ static int flush(StepState *s, Program *of_class, StepPart part, int at, int64_t
   return at;
 }
 
-// Every all_reduce is waited for before the next slice and at the end, unless it stays in flight.
+// Every collective is waited for before the next slice and at the end, unless it stays in flight.
 Program *step_part_programs(StepState *s, StepPart part, bool flushes) {
   Program *of_class = arena_array(s->a, Program, s->n_classes);
   bool one_slice = module_slices(s->m) == 1;
@@ -125,14 +125,14 @@ Program *step_part_programs(StepState *s, StepPart part, bool flushes) {
     add_op(s, of_class, i);
   }
   flush(s, of_class, part, deferred, INT64_MAX);
-  // With one slice, the all_reduces of the loop overlap with the update, and are waited for after
+  // With one slice, the collectives of the loop overlap with the update, and are waited for after
   // it.
   if (part == STEP_micro && one_slice) return of_class;
   for (int i = 0; i < s->events.n; i++) {
     StepPart of = s->events.at[i].part;
     if (s->events.at[i].due && !flushes) continue;
     if (of == part || (part == STEP_update && of == STEP_micro && one_slice))
-      wait_for_sum(s, of_class, i);
+      wait_at_end(s, of_class, i);
   }
   return of_class;
 }
@@ -157,7 +157,7 @@ static void get_move(Segments *g, int k, Step step) {
   add_queue(g->s, *get, k, step);
 }
 
-// The steps of a segment in order: waits, ops, waits for all_reduces, and the moves that start.
+// The steps of a segment in order: waits, ops, waits for collectives, and the moves that start.
 static void add_segments(Segments *g) {
   StepState *s = g->s;
   for (int i = 0; i < s->events.n; i++) {
@@ -169,7 +169,7 @@ static void add_segments(Segments *g) {
     if (s->events.at[i].op->segment && !s->events.at[i].ahead)
       add_op(s, g->program[s->events.at[i].op->segment], i);
   for (int i = 0; i < s->events.n; i++)
-    if (s->events.at[i].op->segment) wait_for_sum(s, g->program[s->events.at[i].op->segment], i);
+    if (s->events.at[i].op->segment) wait_at_end(s, g->program[s->events.at[i].op->segment], i);
   for (int i = 0; i < s->events.n; i++) {
     const Event *e = &s->events.at[i];
     if (!e->ahead) continue;

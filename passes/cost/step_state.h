@@ -48,7 +48,7 @@ typedef struct Event {
   const Meeting *meeting; // of a transfer, else NULL
   Meet *meet;             // of a transfer: [set][slice]; a move has one set
   int *n_wanted;          // classes that must arrive, by set
-  int n_waits, *wait;     // numbers of the all_reduces that it reads
+  int n_waits, *wait;     // numbers of the collectives that it waits for
   bool ahead;             // a move to another segment; it uses QUEUE_ahead
   bool in_flight;         // an all_reduce that ends in the next step
   int64_t due; // of an op deferred by the previous step: the time of the op before which it runs

@@ -23,8 +23,9 @@ const OpInfo op_info[N_OPS] = {
 };
 
 const TargetInfo target_info[N_TARGETS] = {
-#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half)     \
-  {#name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half},
+#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, async_comm,         \
+               recorded, half)                                                                     \
+  {#name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, async_comm, recorded, half},
 #include "ir/targets.def"
 };
 

@@ -26,11 +26,13 @@ enum {
   OPTIMIZER = 16384,
   APPLIES_STEP = 32768,
   MOVES_ELEMENTS = 65536,
+  ASYNC = 131072,
 };
 
 // A compilation target: a row of targets.def.
 typedef enum Target {
-#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half)     \
+#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, async_comm,         \
+               recorded, half)                                                                     \
   TARGET_##name,
 #include "ir/targets.def"
   N_TARGETS
@@ -42,7 +44,7 @@ typedef struct TargetInfo {
   const char *name, *pipeline;
   int64_t align;
   const char *cluster;
-  bool multi_tensor, gpu, eager_sends, recorded, half;
+  bool multi_tensor, gpu, eager_sends, async_comm, recorded, half;
 } TargetInfo;
 
 extern const TargetInfo target_info[N_TARGETS];

@@ -1,4 +1,4 @@
-// Overlap: recomputation runs while gradients wait for an all_reduce (SuperScaler, section 6.4).
+// Overlap: recomputation runs while gradients wait for a collective (SuperScaler, section 6.4).
 //
 // With tensor parallelism the gradient that one layer passes to the layer before it is a sum over
 // ranks. The recomputation of that layer does not read the gradient, only saved activations.
@@ -27,6 +27,7 @@
 
 #include "cost/clocks.h"
 #include "cost/cost.h"
+#include "ir/analysis/in_flight.h"
 #include "ir/analysis/origin.h"
 #include "memory/plan_blocks.h"
 #include "pass.h"
@@ -40,6 +41,7 @@ enum {
 typedef struct Overlap {
   Graph *g;
   const Cluster *cluster;
+  Target target;
   Arena *arena;
   int64_t n_times;
   Op **at;             // in order, by time; NULL: moved forward
@@ -120,14 +122,14 @@ static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
     if (x->at[k]) stays[x->at[k]->id] = false;
 }
 
-// Whether the graph has both recomputed ops and sums over ranks.
-static bool may_overlap(const Graph *g) {
-  bool recomputed = false, sums = false;
+// Whether the graph has both recomputed ops and collectives that overlap.
+static bool may_overlap(const Graph *g, Target target) {
+  bool recomputed = false, overlaps = false;
   for_each_op(op, g) {
     recomputed |= op_is_recomputed(op);
-    sums |= op->kind == OP_all_reduce;
+    overlaps |= op_overlaps(op, target);
   }
-  return g->entry && recomputed && sums;
+  return g->entry && recomputed && overlaps;
 }
 
 static void overlap_graph(Overlap *x, Graph *g) {
@@ -177,7 +179,7 @@ static void overlap_graph(Overlap *x, Graph *g) {
     x->is_recomputed[op->id] = op_is_recomputed(op) || (any && all);
   }
   // A simulation of the step finds the waits of backward.
-  Clocks c = clocks_new(x->g, x->cluster, x->arena);
+  Clocks c = clocks_new(x->g, x->cluster, x->target, x->arena);
   bool *stays = arena_array(x->arena, bool, x->g->n_ops);
   for (int64_t t = 0; t < x->n_times; t++) {
     const Op *op = x->at[t];
@@ -191,13 +193,13 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
   bool ok;
   Target target;
   if (!opt_target(o, &target, d)) return false;
-  Overlap x = {.arena = opt_scratch(o)};
+  Overlap x = {.target = target, .arena = opt_scratch(o)};
   x.cluster = cost_cluster(opt_str(o, "cluster"), m, x.arena, d, &ok);
   // Without a cluster, or without candidates, nothing is estimated.
   if (!x.cluster) return ok;
   bool any = false;
   for_each_graph(graph, m)
-    any |= may_overlap(graph);
+    any |= may_overlap(graph, target);
   if (!any) return ok;
   x.memory = memory_plan_begin(m, target, x.arena, d);
   double memory = cluster_least(x.cluster).memory;
@@ -209,13 +211,13 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
       kept = later(kept, x.memory.kept.at[i]->offset + x.memory.kept.at[i]->bytes);
   x.room = (int64_t)(ROOM * memory) - kept;
   for_each_graph(g, m) {
-    if (!may_overlap(g)) continue;
+    if (!may_overlap(g, target)) continue;
     if (!memory_plan_find_blocks(&x.memory, g)) return false;
     overlap_graph(&x, g);
   }
   for_each_graph(g, m) // plan_memory assigns them again
     for (int i = 0; i < g->n_params; i++)
       g->params[i]->offset = -1;
-  opt_stat(o, x.n, "ops moved beside an all_reduce");
+  opt_stat(o, x.n, "ops moved beside a collective");
   return true;
 }

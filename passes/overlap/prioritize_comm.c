@@ -63,11 +63,13 @@ static void move_views(const Op *op, Op *before) {
 bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
   bool ok;
   Prioritizer h = {.g = module_first_entry(m), .arena = opt_scratch(o)};
+  Target target;
   if (!h.g || !graph_first_deferred(h.g)) return true;
+  if (!opt_target(o, &target, d)) return false;
   const Cluster *cluster = cost_cluster(opt_str(o, "cluster"), m, h.arena, d, &ok);
   if (!cluster) return ok;
   graph_renumber(h.g);
-  h.clocks = clocks_new(h.g, cluster, h.arena);
+  h.clocks = clocks_new(h.g, cluster, target, h.arena);
   h.due = arena_array(h.arena, int64_t, h.g->n_ops);
   h.before = arena_array(h.arena, Op *, h.g->n_ops);
   graph_deferred_groups(h.g, h.arena, &h.groups);

@@ -56,6 +56,7 @@ PLANS = {
     "dap": ["axial", *CLASSES, "-g", 4, "--plan", "dap"],
     "bf16": ["gpt", *TEXT, "-g", 2, "--plan", "zero1", "--dtype", "bf16", *ADAM],
     "module": [ROOT / "tests/backend/inputs/small.nn", "--passes=shard(mesh=acc:2:time+dp:2),comm,bucket_grads,fuse,plan_memory"],
+    "operands": [ROOT / "tests/backend/inputs/big_operands.nn", "--passes=comm,fuse,plan_memory"],
     "bodies": ["bodies", "--passes=shard,comm,plan_memory"],
     "cuda_bodies": ["bodies", "--passes=shard,comm,plan_memory", "--target", "cuda"],
     "cuda": ["gpt", *TEXT, "-g", 2, "--plan", "dp", "--target", "cuda", *ADAM],
@@ -63,6 +64,7 @@ PLANS = {
 }
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+STARTS = re.compile(r"nnrt_(all_reduce|reduce_scatter|all_gather|all_to_all)_")  # calls with an end, nnrt_wait
 CALL = re.compile(r"^  (?:RUN\(\d+, )?(nnrt_\w+|fused_\w+|body_\w+)\(")
 
 
@@ -174,6 +176,20 @@ def late_wait(rng, t):
     i = rng.choice(waits)
     last = i + 1
     while CALL.match(t.lines[last + 1]) and rng.random() < 0.5:
+        last += 1
+    t.lines[i:last + 1] = [*t.lines[i + 1:last + 1], t.lines[i]]
+    return last
+
+
+def last_wait(rng, t):
+    """Moves the wait for a collective after the last call of its function: readers of the result, and calls that overwrite the
+    operand, come before it."""
+    waits = [i for i in t.calls(r"nnrt_wait\(") if CALL.match(t.lines[i + 1])]
+    if not waits:
+        return None
+    i = rng.choice(waits)
+    last = i + 1
+    while t.lines[last + 1] != "}":
         last += 1
     t.lines[i:last + 1] = [*t.lines[i + 1:last + 1], t.lines[i]]
     return last
@@ -602,8 +618,8 @@ def model_tables(rng, t):
 
 
 KINDS = {f.__name__: f for f in (
-    drop_call, drop_wait, repeat_call, exchange_calls, late_wait, move_call, operand, exchange_operands, offset, slots, memory,
-    argument, attribute, kernel, number_of_op, zeroing, constant, group, group_of_call, mesh, message, reshard, move_statement,
+    drop_call, drop_wait, repeat_call, exchange_calls, late_wait, last_wait, move_call, operand, exchange_operands, offset, slots,
+    memory, argument, attribute, kernel, number_of_op, zeroing, constant, group, group_of_call, mesh, message, reshard, move_statement,
     rank_program, order, task, rank_table, tensor, value, preparation, prepared, formula, loop, body, flush, copy, start_of_shard,
     program, deferred, comment, local, step, model_row, model_tables)}
 DEVICE = ("formula", "loop", "local")  # of kernels.cu, if there is one
@@ -635,7 +651,7 @@ def unchanged(text, before, after):
     for wait in waits:
         y = re.search(r"nnrt_wait\(r, (.*)\)\);", wait)[1]
         was, now = a.index(wait), b.index(wait)
-        if now > was or any(f"({y}," in line and "all_reduce" in line for line in a[now:was]):
+        if now > was or any(f"({y}," in line and STARTS.search(line) for line in a[now:was]):
             return None
     return "a wait is earlier"
 

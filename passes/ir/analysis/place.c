@@ -7,6 +7,7 @@
 #include "place.h"
 
 #include "boxes.h"
+#include "in_flight.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "live_ranges.h"
@@ -65,8 +66,8 @@ Life *graph_lives(const Graph *g, Arena *a) {
       bool all_slices = value_accumulates(op->out[i]) || (g->schedule && value_escapes(op->out[i]));
       life->from = all_slices ? 0 : op_time(op);
       life->to = last_read(op->out[i], lives);
-      // A dead sum is waited for at the end.
-      if (op->kind == OP_all_reduce) life->to = later(life->to, value_first_read(op->out[i]));
+      // A dead result of a collective is waited for at the end.
+      if (op_is_async(op)) life->to = later(life->to, value_first_read(op->out[i]));
       if (value_accumulates(op->out[i])) life->to = later(life->to, op_time(op));
     }
   // Parameters exist before the step, and persistent ones after it.

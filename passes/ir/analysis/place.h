@@ -38,8 +38,8 @@ typedef struct Life {
 
 int64_t op_time(const Op *op);     // 1, 2, … in the order of the graph (ids must be in order)
 int64_t graph_end(const Graph *g); // after the last op
-// The time of the first op that reads `v` or a view of it, or the graph's end: an all_reduce is
-// waited for there.
+// The time of the first op that reads `v` or a view of it, or the graph's end: the result of a
+// collective is waited for there at the latest (in_flight.h).
 int64_t value_first_read(const Value *v);
 // A parameter with an offset of its own, the same in all graphs: a persistent one, or a scalar.
 bool param_kept(const Value *param);

@@ -27,6 +27,7 @@
 
 #include "base/table.h"
 #include "ir/analysis/deferred.h"
+#include "ir/analysis/in_flight.h"
 #include "ir/analysis/live_ranges.h"
 #include "ir/analysis/place.h"
 #include "ir/op.h"
@@ -141,6 +142,8 @@ static Allocation allocation_of(Value *v, const Times *time) {
   bool all_slices = value_accumulates(v) || (v->graph->schedule && value_escapes(v));
   if (v->def && !all_slices) p.born = made;
   p.dies = made;
+  // A dead result of a collective is waited for at the end.
+  if (v->def && op_is_async(v->def) && first_read(v, time) == END) p.dies = END;
   for_each_use(u, v) {
     int t = u->user ? time->of[u->user->id] : END;
     // A reduction that is not in place reads until the first use of the sum, at the latest until

@@ -1,0 +1,123 @@
+// See in_flight.h.
+//
+// One walk over the parts of a step in the order of execution, with a list of the collectives that
+// have started and not ended.
+
+#include "in_flight.h"
+
+#include "base/vec.h"
+#include "deferred.h"
+#include "ir/schedule.h"
+#include "rt/small_operand.h"
+
+bool op_is_async(const Op *op) {
+  return (op_info[op->kind].traits & ASYNC) != 0;
+}
+
+bool op_overlaps(const Op *op, Target target) {
+  return op->kind == OP_all_reduce || (op_is_async(op) && target_info[target].async_comm);
+}
+
+bool op_copies_operand(const Op *op) {
+  return op_is_async(op) && op->kind != OP_all_reduce &&
+         type_bytes(op->in[0].value->type) <= NNRT_SMALL_OPERAND;
+}
+
+// The end of the bytes of all slots.
+static int64_t end_of(const Value *v) {
+  return v->offset + (v->slots > 1 ? (v->slots - 1) * v->stride : 0) + type_bytes(v->type);
+}
+
+static bool share_bytes(const Meets *meets, const Value *a, const Value *b) {
+  return a->offset >= 0 && b->offset >= 0 && a->offset < end_of(b) && b->offset < end_of(a) &&
+         values_meet(meets, a, b);
+}
+
+bool op_waits_for(const Meets *meets, const Op *op, const Op *started) {
+  const Value *operand = started->in[0].value, *result = started->out[0];
+  for (int i = 0; i < op->n_in; i++) {
+    // A value may be read through a view.
+    int64_t skip;
+    Value *in = op->in[i].value;
+    if (view_root(in, &skip) == result || share_bytes(meets, in, result)) return true;
+  }
+  bool copied = op_copies_operand(started);
+  for (int i = 0; i < op->n_out; i++)
+    if (share_bytes(meets, op->out[i], result) ||
+        (!copied && share_bytes(meets, op->out[i], operand)))
+      return true;
+  return false;
+}
+
+// -- The order of a step -----------------------------------------------------------------------
+
+enum { IN_begin, IN_loop, IN_update, IN_deferred, N_PARTS };
+
+typedef struct Walk {
+  const Graph *g;
+  Arena *arena;
+  Meets meets;
+  const bool *begin, *update;
+  DeferredGroups groups;
+  Vec(const Op *) started;
+  const Op **before;
+} Walk;
+
+static int part_of(const Walk *w, const Op *op) {
+  if (op->deferred) return IN_deferred;
+  return w->begin[op->id] ? IN_begin : w->update[op->id] ? IN_update : IN_loop;
+}
+
+// Ends the collectives for which `op` waits; NULL: all of them but those of the next step.
+static void end_before(Walk *w, const Op *op) {
+  int left = 0;
+  for (int i = 0; i < w->started.n; i++) {
+    const Op *started = w->started.at[i];
+    bool ends = op ? op_waits_for(&w->meets, op, started) : !reduce_is_in_flight(started);
+    if (ends)
+      w->before[started->id] = op;
+    else
+      w->started.at[left++] = started;
+  }
+  w->started.n = left;
+}
+
+// The deferred ops of the previous step that run before `op` may overwrite operands, too.
+static void flush_before(Walk *w, const Op *op) {
+  for (int i = 0; i < w->groups.n; i++) {
+    const Op *late = w->groups.at[i].first;
+    for (int k = 0; w->groups.at[i].due == op && k < w->groups.at[i].n; k++, late = late->next)
+      if (!op_is_view(late)) end_before(w, late);
+  }
+}
+
+static void run_part(Walk *w, int part) {
+  bool repeated = module_slices(w->g->module) > 1 || w->g->schedule;
+  const Op *last = NULL;
+  for (const Op *op = w->g->first; op; op = op->next) {
+    if (part_of(w, op) != part) continue;
+    for (int i = 0; part == IN_deferred && i < w->groups.n; i++)
+      if (w->groups.at[i].first == op) end_before(w, NULL);
+    if (part != IN_deferred) flush_before(w, op);
+    if (op_is_view(op)) continue;
+    if (part == IN_loop && last && op->segment != last->segment) end_before(w, NULL);
+    last = op;
+    // A move from another segment starts outside of this one.
+    if (op->kind == OP_move && op->segment && move_is_ahead(op)) continue;
+    end_before(w, op);
+    if (op_is_async(op)) vec_push(w->arena, &w->started, op);
+  }
+  // With one slice, the collectives of the loop overlap with the update.
+  if (part != IN_loop || repeated) end_before(w, NULL);
+}
+
+const Op **graph_waits(const Graph *g, Arena *a) {
+  Walk w = {.g = g, .arena = a, .meets = module_meets(g->module, a)};
+  w.before = arena_array(a, const Op *, g->n_ops);
+  w.begin = graph_begin_ops(g, a);
+  w.update = graph_update_ops(g, a);
+  graph_deferred_groups(g, a, &w.groups);
+  for (int part = 0; part < N_PARTS; part++)
+    run_part(&w, part);
+  return w.before;
+}
