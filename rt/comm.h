@@ -93,6 +93,18 @@ typedef struct StartedMove {
   struct StartedMove *next;
 } StartedMove;
 
+// A collective that was started on copies: of a small operand (small_operand.h), or of a tensor
+// that is split along a dimension with others before it, with the parts of ranks one after the
+// other.
+typedef struct SortedJob {
+  void *y;           // of the call; nnrt_wait finds it by this
+  char *given, *got; // blocks: x sorted by receiver and y by sender; NULL: the tensor itself
+  int64_t bytes;     // of both
+  int n;             // parts of `got`, each of `runs` runs of `run` bytes
+  int64_t runs, run;
+  struct SortedJob *next;
+} SortedJob;
+
 enum { QUEUE_LENGTH = 1024 };
 
 // Jobs that one thread runs: they begin in order, and are done in order.
@@ -121,8 +133,10 @@ typedef struct NnrtComm {
   Group *movers;       // [n_moves] all senders and receivers
   // [n_moves] in host memory: moves that were started and not waited for, oldest first.
   StartedMove **started;
-  struct Wire *wire; // used by comm_processes.c
-  char *scratch;     // of the transport, for the first queue
+  SortedJob *sorted;    // in host memory, oldest first
+  int64_t sorted_bytes; // of their copies
+  struct Wire *wire;    // used by comm_processes.c
+  char *scratch;        // of the transport, for the first queue
   int64_t scratch_bytes;
   double stall_timeout; // seconds to wait for other ranks
   Traffic traffic;      // of generated code

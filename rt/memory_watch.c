@@ -16,7 +16,7 @@
 // call on a protected slab fails instead, so ranks must not be processes here.
 //
 // Buffers of a communication are in use from its start until a wait, even if it completes earlier:
-// y of a move for the received data, x and y of an all_reduce.  The communication reports them
+// y of a move for the received data, x and y of a collective.  The communication reports them
 // (nnrt_in_use_lend), as no access shows it.
 //
 // Values that share a page are in use together: an error of at most a few KiB per tensor.
@@ -188,6 +188,11 @@ void nnrt_in_use_rest(NnrtRank *r) {
 static void find_pages(const NnrtInUse *u, const void *at, int64_t bytes, int *out_first,
                        int *out_end) {
   int64_t from = (const char *)at - u->slab;
+  // Memory outside of the slab is not watched.
+  if (from < 0 || from >= u->bytes) {
+    *out_first = *out_end = 0;
+    return;
+  }
   *out_first = (int)(from / page_bytes);
   *out_end = bytes ? (int)((from + bytes - 1) / page_bytes) + 1 : *out_first;
 }
@@ -199,12 +204,12 @@ static void touch_lent(NnrtInUse *u, const Lent *l, int which, Access access, in
   }
 }
 
-void nnrt_in_use_lend(NnrtRank *r, const void *y, const void *x, int64_t bytes) {
+void nnrt_in_use_lend(NnrtRank *r, const void *y, int64_t y_bytes, const void *x, int64_t x_bytes) {
   NnrtInUse *u = r->in_use;
   Lent *l = nnrt_must_alloc(sizeof *l), **end = &u->lent;
   l->y = y;
-  if (x) find_pages(u, x, bytes, &l->first[0], &l->end[0]);
-  find_pages(u, y, bytes, &l->first[1], &l->end[1]);
+  if (x) find_pages(u, x, x_bytes, &l->first[0], &l->end[0]);
+  find_pages(u, y, y_bytes, &l->first[1], &l->end[1]);
   lock(u);
   touch_lent(u, l, 0, ACCESS_read, 1); // first, as x may be y
   touch_lent(u, l, 1, ACCESS_write, 1);

@@ -365,9 +365,9 @@ void nnrt_run_end(NnrtRank *r, int i, int code);
 // rank k gets slice k of dimension `to` and sends its own; received slices are concatenated along
 // dimension `from`.
 //
-// all_reduce only starts: it owns x and y until nnrt_wait(r, y), and backward continues meanwhile;
-// the others are complete when they return. All ranks get the same bits: additions are in the
-// group's order, except with NCCL.
+// They only start: the collective owns x and y until nnrt_wait(r, y), and the rank continues
+// meanwhile. On GPUs all but all_reduce are complete before the next kernel.  All ranks get the
+// same bits: additions are in the group's order, except with NCCL.
 #define NNRT_SHAPE_none_none int64_t n
 #define NNRT_SHAPE_dim_none  int64_t ndim, const int64_t *dims, int64_t dim
 #define NNRT_SHAPE_none_dim  int64_t ndim, const int64_t *dims, int64_t dim

@@ -715,7 +715,7 @@ void nnrt_in_use_start(NnrtRank *r);                   // collective
 // Stops watching until the next operation, so that system calls may read the slab.
 void nnrt_in_use_rest(NnrtRank *r);
 // A communication from x, or NULL, into y uses both from here on, until it is waited for.
-void nnrt_in_use_lend(NnrtRank *r, const void *y, const void *x, int64_t bytes);
+void nnrt_in_use_lend(NnrtRank *r, const void *y, int64_t y_bytes, const void *x, int64_t x_bytes);
 void nnrt_in_use_back(NnrtRank *r, const void *y);
 // Collective: stops watching, and rank 0 writes.
 bool nnrt_in_use_write(NnrtRank *r, const char *path, Why *w);

@@ -4,12 +4,10 @@
 #include <string.h>
 
 #include "comm.h"
+#include "small_operand.h"
 
-int nnrt_wait(NnrtRank *r, const void *y) {
-  int code = nnrt_comm_wait(r->comm, y);
-  if (r->in_use) nnrt_in_use_back(r, y);
-  return code;
-}
+// Bytes of the copies of all started collectives of a rank; one alone may have more.
+enum { MOST_SORTED = 16 << 20 };
 
 // Splits a tensor into contiguous parts of ranks, part[n, outer, run].  If the sharded dimension
 // has others before it, parts alternate in the tensor: whole[outer, n, run].
@@ -33,32 +31,64 @@ static int64_t product(int64_t n, const int64_t *dims) {
   return product;
 }
 
+// Ends a job on copies: the rank waits for it, and gets its result.
+static int end_sorted(NnrtComm *c, SortedJob **at) {
+  SortedJob *s = *at;
+  int code = nnrt_comm_wait(c, s->got ? s->got : s->y);
+  if (code) return code;
+  if (s->got) put_together(s->y, s->got, s->n, s->runs, s->run);
+  c->sorted_bytes -= s->bytes;
+  *at = s->next;
+  nnrt_block_free(s->given);
+  nnrt_block_free(s->got);
+  nnrt_block_free(s);
+  return 0;
+}
+
+// Starts a collective.  nnrt_wait(r, y) ends it; until then the queue owns y, and x unless it is
+// small.
 static int collective(JobKind kind, void *y, const void *x, int64_t ndim, const int64_t *dims,
                       int64_t from, int64_t to, NnrtRank *r, int group, NnrtDtype t, int64_t unit) {
-  const Group *g = &r->comm->group[group];
+  NnrtComm *c = r->comm;
+  const Group *g = &c->group[group];
   int64_t n = product(ndim, dims) * unit / (to >= 0 ? g->n : 1), bytes = n * nnrt_dtype_size(t);
+  int64_t x_bytes = to < 0 ? bytes : bytes * g->n, y_bytes = from < 0 ? bytes : bytes * g->n;
+  bool copies = kind != JOB_all_reduce && x_bytes <= NNRT_SMALL_OPERAND;
   Job job = {kind, g, y, x, n, t, .everyone = true, .of = nnrt_trace_of(r)};
-  if (kind == JOB_all_reduce) {
-    if (r->in_use) nnrt_in_use_lend(r, y, x, bytes);
-    // Only started: the op that needs y waits for it.
-    return nnrt_comm_start(r->comm, job);
-  }
-  if (g->n == 1) return nnrt_comm_do(r->comm, job);
   if (bytes == 0) return 0;
+  if (r->in_use) nnrt_in_use_lend(r, y, y_bytes, copies ? NULL : x, x_bytes);
   // The operand is sorted by receiver, the result by sender: each only if its split dimension has
   // others before it.
   int64_t x_runs = to < 0 ? 1 : product(to, dims);
   int64_t y_runs = from < 0 ? 1 : product(from, dims) / (to >= 0 && to < from ? g->n : 1);
-  char *given = NULL, *got = NULL;
-  if (x_runs > 1) {
-    job.x = given = nnrt_block_new(bytes * g->n);
-    take_apart(given, x, g->n, x_runs, bytes / x_runs);
+  if (g->n == 1 || (!copies && x_runs == 1 && y_runs == 1)) return nnrt_comm_start(c, job);
+  SortedJob *s = nnrt_block_new(sizeof *s), **end = &c->sorted;
+  *s = (SortedJob){.y = y, .n = g->n, .runs = y_runs, .run = bytes / y_runs};
+  s->bytes = (copies || x_runs > 1 ? x_bytes : 0) + (y_runs > 1 ? y_bytes : 0);
+  // Copies of jobs in flight are not in the slab, so they have a limit of their own.
+  while (c->sorted && c->sorted_bytes + s->bytes > MOST_SORTED) {
+    int code = end_sorted(c, &c->sorted);
+    if (code) return code;
   }
-  if (y_runs > 1) job.y = got = nnrt_block_new(bytes * g->n);
-  int code = nnrt_comm_do(r->comm, job);
-  if (got && !code) put_together(y, got, g->n, y_runs, bytes / y_runs);
-  nnrt_block_free(given);
-  nnrt_block_free(got);
+  c->sorted_bytes += s->bytes;
+  if (copies || x_runs > 1) {
+    job.x = s->given = nnrt_block_new(x_bytes);
+    take_apart(s->given, x, to < 0 ? 1 : g->n, x_runs, x_bytes / x_runs / (to < 0 ? 1 : g->n));
+  }
+  if (y_runs > 1) job.y = s->got = nnrt_block_new(y_bytes);
+  while (*end)
+    end = &(*end)->next;
+  *end = s;
+  return nnrt_comm_start(c, job);
+}
+
+int nnrt_wait(NnrtRank *r, const void *y) {
+  // The result of a collective may be in a block, sorted by sender.
+  SortedJob **at = &r->comm->sorted;
+  while (*at && (*at)->y != y)
+    at = &(*at)->next;
+  int code = *at ? end_sorted(r->comm, at) : nnrt_comm_wait(r->comm, y);
+  if (r->in_use) nnrt_in_use_back(r, y);
   return code;
 }
 
@@ -156,7 +186,7 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
   }
   StartedMove *m = nnrt_block_new(sizeof *m), **end = &r->comm->started[number];
   if (r->in_use)
-    nnrt_in_use_lend(r, y, NULL, product(route->move->ndim, route->move->to_dim) * size);
+    nnrt_in_use_lend(r, y, product(route->move->ndim, route->move->to_dim) * size, NULL, 0);
   *m = (StartedMove){.exchange = e, .job = job};
   // x may be overwritten after this call, so the boxes from this rank to itself are copied now.
   if (route->kept > 0) m->kept = nnrt_parcel_new(0, route->kept * size).at;

@@ -14,8 +14,9 @@
 //     collectives       └─► all_reduce y  ──┘
 //
 // An all_reduce only starts, so c and d overlap with it.  The other collectives are joined before
-// they return.  All of it is enqueued without the host waiting, so it can be captured, except with
-// comm_threads.c and comm_host.c.
+// they return, and their wait does nothing: nnaot's targets.def says so (async_comm).  All of it is
+// enqueued without the host waiting, so it can be captured, except with comm_threads.c and
+// comm_host.c.
 //
 // A split move is not captured and has memory of its own, since it continues while other pieces of
 // the step run.  All moves between segments (`ahead` in nnrt.h) use a third stream, in one order,

@@ -168,8 +168,10 @@ with folder_with_data():
     for n, beside in (2, ["--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 2]), (4, []), (1, []):
         train(f"line{n}", "--steps", 5, "--traffic", "sent.json", *beside)
         sent = json.load(open("sent.json"))
-        each = {"all_reduce": (3, 4 * 20000 + 4 * 8 + 8), "all_gather": (1, n * 4 * 4),
-                "reduce_scatter": (2, 4 * 2 * n * 3000 + 8 * n), "all_to_all": (4 * 6, 6 * 6 * n * n * (1 + 2 + 4 + 8))}
+        # The last terms are of check_in_flight, three of each.
+        each = {"all_reduce": (3, 4 * 20000 + 4 * 8 + 8), "all_gather": (1 + 3, n * 4 * 4 * (1 + 3)),
+                "reduce_scatter": (2 + 3, 4 * 2 * n * 3000 + 8 * n + 3 * 4 * 2 * n * 5),
+                "all_to_all": (4 * 6 + 3, 6 * 6 * n * n * (1 + 2 + 4 + 8) + 3 * 6 * n * n * 4)}
         check(f"traffic of {n} ranks: of 5 steps", sent["ranks"] == n and sent["steps"] == 5, sent)
         check(f"traffic of {n} ranks: bytes", sent["comm_bytes"] == {
             **{k: n * b if n > 1 else 0 for k, (_, b) in each.items()}, "move": 0}, sent)

@@ -210,6 +210,7 @@ static int check_reduce_scatter(NnrtRank *r) {
   for (int i = 0; i < all; i++)
     x[i] = term(r->rank, i);
   int code = nnrt_reduce_scatter_f32(y, x, 3, LIST(2, ranks, PART), 1, r, 0);
+  if (!code) code = nnrt_wait(r, y);
   for (int i = 0; i < 2 * PART && !code; i++) {
     int at = (i / PART * ranks + r->rank) * PART + i % PART;
     float sum = term(0, at);
@@ -223,6 +224,7 @@ static int check_reduce_scatter(NnrtRank *r) {
   for (int k = 0; k < ranks; k++)
     given[k] = ((int64_t)(r->rank + 1) << 33) + k;
   if (!code) code = nnrt_reduce_scatter_i64(&got, given, 1, LIST(ranks), 0, r, 0);
+  if (!code) code = nnrt_wait(r, &got);
   if (!code && got != ((int64_t)(ranks * (ranks + 1) / 2) << 33) + ranks * r->rank)
     code = nnrt_error(NNRT_COMM, "the scattered sum of integers is %lld", (long long)got);
   return code;
@@ -264,11 +266,53 @@ static int check_all_to_all(NnrtRank *r) {
     int n = part_of(expected, after, to, r->rank, size);
     part_of(x, dims, from, r->rank, size);
     int code = kernels[test / 9](y, x, 3, dims, from, to, r, 0);
+    if (!code) code = nnrt_wait(r, y);
     if (code) return code;
     if (memcmp(y, expected, (size_t)(n * size)) != 0)
       return nnrt_error(NNRT_COMM, "%d bytes from %d to %d: wrong", size, from, to);
   }
   return 0;
+}
+
+// Checks collectives of all kinds in flight together, split along dimensions that are not the
+// first, with waits in another order.  Their operands are small, and overwritten as soon as each
+// has started.
+static int check_in_flight(NnrtRank *r) {
+  enum { TIMES = 3, PART = 5 };
+  int ranks = line->ranks, bad = 0;
+  float sums[TIMES][2 * PART], rows[TIMES][2 * MOST_RANKS * 2], x[2 * MOST_RANKS * PART];
+  char cube[TIMES][8 * MOST_CUBE], given[8 * MOST_CUBE], expected[8 * MOST_CUBE];
+  int64_t dims[3], after[3];
+  int n = part_of(expected, after, 2, r->rank, 4), code = 0;
+  for (int k = 0; k < TIMES && !code; k++) {
+    for (int i = 0; i < 2 * ranks * PART; i++)
+      x[i] = (float)k + term(r->rank, i);
+    code = nnrt_reduce_scatter_f32(sums[k], x, 3, LIST(2, ranks, PART), 1, r, 0);
+    for (int i = 0; i < 4; i++)
+      x[i] = (float)(1000 * k + 100 * r->rank + i);
+    if (!code) code = nnrt_all_gather_b4(rows[k], x, 3, LIST(2, 1, 2), 1, r, 0);
+    part_of(given, dims, 0, r->rank, 4);
+    if (!code) code = nnrt_all_to_all_b4(cube[k], given, 3, dims, 0, 2, r, 0);
+    memset(x, 0xff, sizeof x);
+    memset(given, 0xff, sizeof given);
+  }
+  for (int k = TIMES - 1; k >= 0 && !code; k--) {
+    code = nnrt_wait(r, cube[k]);
+    if (!code) code = nnrt_wait(r, sums[k]);
+    if (!code) code = nnrt_wait(r, rows[k]);
+    for (int i = 0; i < 2 * PART && !code; i++) {
+      float sum = 0;
+      for (int rank = 0; rank < ranks; rank++) {
+        float one = (float)k + term(rank, (i / PART * ranks + r->rank) * PART + i % PART);
+        sum = rank ? sum + one : one;
+      }
+      bad += sums[k][i] != sum;
+    }
+    for (int i = 0; i < 4 * ranks && !code; i++)
+      bad += rows[k][i] != (float)(1000 * k + 100 * (i / 2 % ranks) + i / (2 * ranks) * 2 + i % 2);
+    bad += !code && memcmp(cube[k], expected, (size_t)(n * 4)) != 0;
+  }
+  return code || !bad ? code : nnrt_error(NNRT_COMM, "%d results in flight are wrong", bad);
 }
 
 static void update_weights(NnrtRank *r, float lr) {
@@ -303,9 +347,11 @@ static void train_update(NnrtRank *r) {
   RUN(OP_reduce, nnrt_wait(r, g));
   RUN(OP_reduce, nnrt_wait(r, big));
   RUN(OP_reduce, nnrt_wait(r, I(AT_rows)));
+  RUN(OP_reduce, nnrt_wait(r, F(AT_spread)));
   RUN(OP_check, check_collectives(r));
   RUN(OP_reduce, check_reduce_scatter(r));
   RUN(OP_reduce, check_all_to_all(r));
+  RUN(OP_reduce, check_in_flight(r));
   F(AT_loss)[0] = g[N + 1] + (float)nnrt_random_uniform(I(AT_seed)[0], I(AT_step)[0], 1, 0) * 0.01f;
   if (I(AT_step)[0] + 1 == line->nan_step) F(AT_loss)[0] = NAN;
   if (I(AT_step)[0] + 1 == line->hang_step && r->rank == line->ranks - 1) RUN(OP_check, hang());
