@@ -62,7 +62,7 @@ typedef struct MemoryPlan {
   LiveRanges *stays;  // NULL without a schedule
   Life *segment;      // op times of each segment
   Blocks block;
-  int64_t in_place, unshared, looked_at;
+  int64_t in_place, unshared, looked_at, kept_longer;
   bool apart;
 } MemoryPlan;
 
@@ -79,6 +79,10 @@ void blocks_make(MemoryPlan *p);
 // (plan_slots.c). slots_begin precedes blocks_make, which reads `stays`.
 void slots_begin(MemoryPlan *p);
 void slots_find(MemoryPlan *p);
+
+// Extends the live ranges of operands of collectives up to the first reader of the result, where
+// that does not add to the peak (plan_in_flight.c).  Returns the number of extended blocks.
+int blocks_keep_operands(MemoryPlan *p);
 
 // Extends the live ranges of blocks that deferred updates use in the next step (plan_deferred.c).
 void deferred_find(MemoryPlan *p);

@@ -20,6 +20,9 @@
 // search only asks which values share a block (planner/search/lives.h). Values in host memory
 // (ir/analysis/place.h) have offsets in a slab there, by the same rules.
 //
+// Operands of collectives live longer, so that these overlap for longer, where that takes no memory
+// (plan_in_flight.c).
+//
 // Operands of deferred updates (ir/analysis/deferred.h) live from their op to the end of the step,
 // and from the beginning of the next to their last reader (plan_deferred.c).
 //
@@ -36,6 +39,8 @@
 #include "ir/op.h"
 #include "pass.h"
 #include "plan_blocks.h"
+
+enum { KEEP_TRIES = 8 }; // placements of the blocks with longer lives
 
 static int64_t aligned(const MemoryPlan *p, int64_t bytes) {
   return (bytes + p->align - 1) / p->align * p->align;
@@ -138,6 +143,70 @@ bool memory_plan_find_blocks(MemoryPlan *p, Graph *g) {
   return true;
 }
 
+// Gives offsets to the blocks of a graph, from the largest to the smallest, each in the best gap.
+// Returns the end of the last block on each mesh.
+static int64_t *place_blocks(MemoryPlan *p) {
+  Blocks order = {0};
+  int64_t *end = arena_array(p->scratch, int64_t, p->meets.n);
+  Gaps *placed = gaps_new(p->scratch, p->meets), *host = gaps_new(p->scratch, p->meets);
+  for (int i = 0; i < p->kept.n; i++) {
+    Taken taken = taken_by(p, p->kept.at[i]);
+    gaps_add(value_on_host(p->kept.at[i]->member.at[0]) ? host : placed, &taken);
+  }
+  for (int i = 0; i < p->block.n; i++)
+    if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
+  if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
+  for (int i = 0; i < order.n; i++) {
+    Block *b = order.at[i];
+    bool on_host = value_on_host(b->member.at[0]);
+    place_block(p, on_host ? host : placed, b);
+    int64_t *of_mesh = &end[value_mesh_id(b->member.at[0])];
+    if (!on_host) *of_mesh = later(*of_mesh, b->offset + block_bytes(p, b));
+  }
+  return end;
+}
+
+// Gives offsets to the blocks again, with operands of collectives that live longer.  The slab must
+// not grow, but gaps between blocks may take more: then those operands are given up that are alive
+// together with a block beyond the end, until all blocks fit.
+static void keep_operands(MemoryPlan *p, const int64_t *end) {
+  int64_t *offset = arena_array(p->scratch, int64_t, p->block.n + 1);
+  Life *life = arena_array(p->scratch, Life, p->block.n + 1);
+  for (int i = 0; i < p->block.n; i++) {
+    offset[i] = p->block.at[i]->offset;
+    life[i] = p->block.at[i]->life;
+  }
+  int n = blocks_keep_operands(p);
+  for (int tries = 0; n > 0 && tries < KEEP_TRIES; tries++) {
+    place_blocks(p);
+    bool *given_up = arena_array(p->scratch, bool, p->block.n);
+    bool fits = true;
+    for (int i = 0; i < p->block.n; i++) {
+      const Block *b = p->block.at[i];
+      if (b->kept || value_on_host(b->member.at[0]) ||
+          b->offset + block_bytes(p, b) <= end[value_mesh_id(b->member.at[0])])
+        continue;
+      fits = false;
+      for (int k = 0; k < p->block.n; k++) {
+        const Block *longer = p->block.at[k];
+        given_up[k] |= longer->life.to > life[k].to && b->life.from <= longer->life.to &&
+                       life[k].to < b->life.to;
+      }
+    }
+    p->kept_longer += fits ? n : 0;
+    if (fits) return;
+    for (int i = 0; i < p->block.n; i++)
+      if (given_up[i]) {
+        p->block.at[i]->life = life[i];
+        n--;
+      }
+  }
+  for (int i = 0; i < p->block.n; i++) {
+    p->block.at[i]->offset = offset[i];
+    p->block.at[i]->life = life[i];
+  }
+}
+
 static bool plan_graph(MemoryPlan *p, Graph *g) {
   if (!memory_plan_find_blocks(p, g)) return false;
   if (p->apart) {
@@ -152,20 +221,9 @@ static bool plan_graph(MemoryPlan *p, Graph *g) {
       end += block_bytes(p, b);
     }
   } else {
-    // Blocks are placed from the largest to the smallest, each in the best gap.
-    Blocks order = {0};
-    Gaps *placed = gaps_new(p->scratch, p->meets), *host = gaps_new(p->scratch, p->meets);
-    for (int i = 0; i < p->kept.n; i++) {
-      Taken taken = taken_by(p, p->kept.at[i]);
-      gaps_add(value_on_host(p->kept.at[i]->member.at[0]) ? host : placed, &taken);
-    }
     for (int i = 0; i < p->block.n; i++)
-      if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
-    if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
-    for (int i = 0; i < order.n; i++) {
-      place_block(p, value_on_host(order.at[i]->member.at[0]) ? host : placed, order.at[i]);
-      p->unshared += block_bytes(p, order.at[i]);
-    }
+      if (!p->block.at[i]->kept) p->unshared += block_bytes(p, p->block.at[i]);
+    keep_operands(p, place_blocks(p));
   }
   // Values are at their offsets in the block.
   for (int i = 0; i < p->block.n; i++) {
@@ -253,6 +311,7 @@ bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   if (m->host_bytes) opt_stat(o, m->host_bytes, "bytes in host memory");
   opt_stat(o, p.unshared, "bytes if those did not share");
   opt_stat(o, p.in_place, "values made in place");
+  opt_stat(o, p.kept_longer, "operands of collectives kept longer");
   opt_stat(o, p.looked_at, "blocks looked at for gaps");
   return true;
 }
