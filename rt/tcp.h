@@ -96,6 +96,7 @@ typedef enum MessageKind {
   MESSAGE_bye,
   MESSAGE_ask,
   MESSAGE_answer,
+  MESSAGE_terms, // of a rank that was refused for its program: its answer to REFUSE
   N_MESSAGES
 } MessageKind;
 

@@ -2,7 +2,8 @@
 //
 // A visitor sends Hello, gets a Challenge, sends a proof, and is welcome; README.md has the fields.
 // Each has its own deadline and buffer, so none delays another.  A stranger, a port scanner for
-// example, is dropped, and the first is noted.  A process of another job gets the reason.
+// example, is dropped, and the first is noted.  A process of another job gets the reason.  One with
+// another program answers that by its terms, so that both sides can name the difference.
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +11,9 @@
 #include <unistd.h>
 
 #include "tcp_gather.h"
+
+// The longest message of a visitor: HELLO, or its terms.
+enum { LONGEST = sizeof(Hello) > REFUSAL_MOST ? sizeof(Hello) : REFUSAL_MOST };
 
 void nnrt_accept_drop(Gather *g, int i) {
   Visitor *v = g->visitor[i];
@@ -42,26 +46,57 @@ void nnrt_accept_new(Gather *g, int listening) {
     v->since = nnrt_now_us();
     v->address = from;
     nnrt_address_text_port(&from, v->from);
-    nnrt_reader_open(&v->in, sizeof(Hello));
+    nnrt_reader_open(&v->in, LONGEST);
   }
 }
 
-static void refuse(Gather *g, int i, Refusal reason, const char *what) {
-  Visitor *v = g->visitor[i];
+// Notes the reason, once for each kind, and drops the visitor.
+static void drop_refused(Gather *g, int i, Refusal reason, const char *what) {
+  const Visitor *v = g->visitor[i];
   const Hello *h = &v->hello;
-  Refuse r = {.reason = reason, .world = g->world};
-  int64_t bytes = offsetof(Refuse, terms);
-  if (reason == REFUSED_program) {
-    int64_t n = nnrt_terms_fit(&g->terms, REFUSAL_MOST);
-    memcpy(r.terms, g->terms.at, (size_t)n);
-    bytes += n;
-  }
-  nnrt_message_send(v->fd, MESSAGE_refuse, &r, bytes);
   snprintf(g->last, sizeof g->last, "a process at %s (%s) says it is rank %d of %d, but %s",
            v->from, h->host, h->rank, h->world, what);
   if (nnrt_gather_says(g, NOTE_refused + (int)reason)) nnrt_say_note("dropped: %s", g->last);
   nnrt_accept_drop(g, i);
 }
+
+static void refuse(Gather *g, int i, Refusal reason, const char *what) {
+  Refuse r = {.reason = reason, .world = g->world};
+  nnrt_message_send(g->visitor[i]->fd, MESSAGE_refuse, &r, offsetof(Refuse, terms));
+  drop_refused(g, i, reason, what);
+}
+
+// ---- another program
+
+static void refuse_program(Gather *g, int i) {
+  Refuse r = {.reason = REFUSED_program, .world = g->world};
+  int64_t n = nnrt_terms_fit(&g->terms, REFUSAL_MOST);
+  memcpy(r.terms, g->terms.at, (size_t)n);
+  nnrt_message_send(g->visitor[i]->fd, MESSAGE_refuse, &r, (int64_t)offsetof(Refuse, terms) + n);
+  // The note waits for the visitor's terms, or its end.
+  g->visitor[i]->refused = true;
+}
+
+// Notes who runs another program, and the first difference, if the visitor has sent its terms.
+static void drop_program(Gather *g, int i, bool has_terms) {
+  const Visitor *v = g->visitor[i];
+  char what[480] = "it runs another program";
+  Why w;
+  if (has_terms) {
+    // Zeros after the terms end a list that is cut off.
+    size_t n = (size_t)v->in.head.bytes;
+    char *theirs = nnrt_must_alloc(n + 4);
+    memcpy(theirs, v->in.body, n);
+    nnrt_text_clean(theirs, n + 4);
+    if (nnrt_terms_differ((TermsOf){g->terms.at, g->rank, g->name},
+                          (TermsOf){theirs, v->hello.rank, v->hello.host}, &w))
+      snprintf(what, sizeof what, "it runs another program: %.450s", w.text);
+    free(theirs);
+  }
+  drop_refused(g, i, REFUSED_program, what);
+}
+
+// ---- the handshake
 
 // Returns the slot of the connection in the wire, if the Hello's rank and channel exist.
 static int *slot_of(Gather *g, const Hello *h) {
@@ -141,7 +176,7 @@ static void admit(Gather *g, int i) {
     return;
   }
   if (h->program != g->program) {
-    refuse(g, i, REFUSED_program, "it runs another program");
+    refuse_program(g, i);
     return;
   }
   // Two visitors may have been challenged for one place.
@@ -179,6 +214,10 @@ void nnrt_accept_step(Gather *g, int i) {
   Read read = nnrt_message_read(v->fd, &v->in);
   MessageKind kind = (MessageKind)v->in.head.kind;
   if (read == READ_more) return;
+  if (v->refused) {
+    drop_program(g, i, read == READ_whole && kind == MESSAGE_terms);
+    return;
+  }
   if (read == READ_closed) {
     // A rank that its user ends, or that has found another address of this one, closes it.
     if (v->greeted)
@@ -218,7 +257,10 @@ double nnrt_accept_next(const Gather *g) {
 void nnrt_accept_expire(Gather *g) {
   double now = nnrt_now_us();
   while (g->n_visitors > 0 && deadline_of(g, 0) <= now)
-    drop_stranger(g, 0,
-                  g->visitor[0]->greeted ? "it stopped in the middle of its greeting"
-                                         : "it said nothing");
+    if (g->visitor[0]->refused)
+      drop_program(g, 0, false);
+    else
+      drop_stranger(g, 0,
+                    g->visitor[0]->greeted ? "it stopped in the middle of its greeting"
+                                           : "it said nothing");
 }

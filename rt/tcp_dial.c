@@ -165,6 +165,8 @@ static bool refused(Gather *g, Dial *d, Why *w) {
     return why(w, "%s has %s%s", at, g->key.n ? "no key" : "a key, and this rank has none", key);
   case REFUSED_proof: return why(w, "%s has another key%s", at, key);
   case REFUSED_program: {
+    // The other side reports the difference, too: it goes on waiting for this rank.
+    nnrt_message_send(d->fd, MESSAGE_terms, g->terms.at, nnrt_terms_fit(&g->terms, REFUSAL_MOST));
     // Zeros after the terms end a list that is cut off.
     char *theirs = nnrt_must_alloc((size_t)n + 4);
     memcpy(theirs, r->terms, (size_t)n);

@@ -26,6 +26,7 @@ typedef struct Visitor {
   Hello hello;     // once `greeted`
   bool greeted;    // it has sent one
   bool challenged; // and this rank has answered
+  bool refused;    // it runs another program, and may tell its terms
   unsigned char nonce[NONCE];
 } Visitor;
 
@@ -76,7 +77,7 @@ typedef struct Gather {
   bool *ready;   // [world] at rank 0
   bool said_ready, go;
   unsigned said;  // bit i: Note i
-  char last[320]; // the last refusal, for the message at the end of the time
+  char last[640]; // the last refusal, for the message at the end of the time
 } Gather;
 
 // Whether this note is the first of its kind.

@@ -27,6 +27,7 @@ static const Bounds bounds[N_MESSAGES] = {
     [MESSAGE_abort] = {sizeof(Abort), sizeof(Abort)},
     [MESSAGE_ask] = {sizeof(Ask), sizeof(Ask)},
     [MESSAGE_answer] = {sizeof(Answer), sizeof(Answer)},
+    [MESSAGE_terms] = {0, REFUSAL_MOST},
 };
 
 Head nnrt_message_head(MessageKind kind, int64_t bytes) {

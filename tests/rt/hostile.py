@@ -33,6 +33,7 @@ from common import check, end, finish, folder_with_data, free_port, start  # noq
 KEY = "3d5b" * 8
 MAGIC = b"nnrtcom5"
 HELLO, CHALLENGE, PROVE, WELCOME, REFUSE, TABLE, READY, GO, ABORT, BYE = range(10)
+TERMS = 12
 FIELDS = ["world", "rank", "to", "channel", "port", "keyed", "run", "program", "job", "nonce", "host", "address"]
 LAYOUT = "<6i2Q16s32s64s64s"
 BITS = struct.calcsize(LAYOUT)
@@ -218,6 +219,9 @@ def other_run(job, s, rng):
 def other_program(job, s, rng):
     kind = job.shake(s, rng, job.key, program=rng.getrandbits(64))
     check("another program is refused", kind == REFUSE, kind)
+    # The answer to that: texts without ends, escapes of a terminal, too many bytes, or none at all.
+    n = rng.choice([0, 1, 7, 100, 2048, 2049])
+    s.sendall(message(TERMS, rng.choice([rng.randbytes(n), b"\x1b[2J\0" * (n // 5), b"the plan\0'dp\x1b'\0\0"])))
 
 
 def other_job(job, s, rng):
