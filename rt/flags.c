@@ -226,6 +226,15 @@ static void add_number(Terms *t, const char *name, double x) {
   nnrt_terms_add(t, name, "%s", text);
 }
 
+// Adds the names in the order in which they are given, which is that of their collectives.
+static void add_names(Terms *t, const char *name, const Flag *flag) {
+  char *all = NULL;
+  for (int i = 0; i < flag->n; i++)
+    all = nnrt_must_append(all, "%s%s", i ? ", " : "", flag->list[i]);
+  nnrt_terms_add(t, name, "%s", all);
+  free(all);
+}
+
 void nnrt_flags_terms(const Flags *f, Terms *t) {
   for (int i = 0; i < N_ROWS; i++) {
     const Row *row = &rows[i];
@@ -236,6 +245,8 @@ void nnrt_flags_terms(const Flags *f, Terms *t) {
     bool value = flag->given && row->agree == AGREE_same;
     if (!flag->given)
       nnrt_terms_add(t, name, "not given");
+    else if (value && row->kind == KIND_names)
+      add_names(t, name, flag);
     else if (row->kind == KIND_files && flag->n > 1)
       nnrt_terms_add(t, name, "given %d times", flag->n);
     else if (value &&

@@ -64,7 +64,7 @@ with folder_with_data():
     # Files that only one rank writes or reads, which is collective; and settings of each process.
     for flag, given, both in [
         ("--save", ["s.st"], []), ("--export", ["m.onnx"], []), ("--trace", ["t.json"], []), ("--traffic", ["t.json"], []), ("--memory", ["u.json"], []),
-        ("--checkpoint-dir", ["ck"], []), ("--resume", [], ["--checkpoint-dir", "ck"]), ("--tf32", [], []),
+        ("--checkpoint-dir", ["ck"], []), ("--resume", [], ["--checkpoint-dir", "ck"]), ("--tf32", [], []), ("--tune", ["t.tune"], []),
     ]:
         with_it, without = ("line2", DATA, [*both, flag, *given]), ("line2", DATA, both)
         refused(f"{flag} is given at rank 0, but not given at rank 1", with_it, without)
