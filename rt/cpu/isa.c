@@ -7,7 +7,8 @@
 // compute different bits of the weights that they hold in common.  They agree on the sets that all
 // have (kernel_agreement.c), before the first kernel is prepared.
 //
-// oneDNN is told by its function.  The dynamic linker has chosen a version of each NNRT_CLONES
+// oneDNN is told by its function, and its own variable ONEDNN_MAX_CPU_ISA of one rank becomes a
+// limit of all.  The dynamic linker has chosen a version of each NNRT_CLONES
 // function before main: the compiler writes a resolver, which reads the features of the processor
 // from libgcc's variables, and the linker stores its result in the table of addresses.  To lower
 // the choice, the features are cleared, and all resolvers are called again.  The table is protected
@@ -16,6 +17,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include <dnnl.h>
 
@@ -32,19 +34,20 @@ enum {
 
 static const struct {
   const char *name; // in NNRT_MAX_ISA
+  const char *dnnl; // in ONEDNN_MAX_CPU_ISA
   int set;
 } levels[] = {
-    {"sse41", dnnl_cpu_isa_sse41},
-    {"avx", dnnl_cpu_isa_avx},
-    {"avx2", dnnl_cpu_isa_avx2 | CLONES_V3},
-    {"avx2_vnni", dnnl_cpu_isa_avx2_vnni | CLONES_V3},
-    {"avx2_vnni_2", dnnl_cpu_isa_avx2_vnni_2 | CLONES_V3},
-    {"avx512", dnnl_cpu_isa_avx512_core | CLONES},
-    {"avx512_vnni", dnnl_cpu_isa_avx512_core_vnni | CLONES},
-    {"avx512_bf16", dnnl_cpu_isa_avx512_core_bf16 | CLONES},
-    {"avx512_fp16", dnnl_cpu_isa_avx512_core_fp16 | CLONES},
-    {"amx", dnnl_cpu_isa_avx512_core_amx | CLONES},
-    {"amx_fp16", dnnl_cpu_isa_avx512_core_amx_fp16 | CLONES},
+    {"sse41", "SSE41", dnnl_cpu_isa_sse41},
+    {"avx", "AVX", dnnl_cpu_isa_avx},
+    {"avx2", "AVX2", dnnl_cpu_isa_avx2 | CLONES_V3},
+    {"avx2_vnni", "AVX2_VNNI", dnnl_cpu_isa_avx2_vnni | CLONES_V3},
+    {"avx2_vnni_2", "AVX2_VNNI_2", dnnl_cpu_isa_avx2_vnni_2 | CLONES_V3},
+    {"avx512", "AVX512_CORE", dnnl_cpu_isa_avx512_core | CLONES},
+    {"avx512_vnni", "AVX512_CORE_VNNI", dnnl_cpu_isa_avx512_core_vnni | CLONES},
+    {"avx512_bf16", "AVX512_CORE_BF16", dnnl_cpu_isa_avx512_core_bf16 | CLONES},
+    {"avx512_fp16", "AVX512_CORE_FP16", dnnl_cpu_isa_avx512_core_fp16 | CLONES},
+    {"amx", "AVX512_CORE_AMX", dnnl_cpu_isa_avx512_core_amx | CLONES},
+    {"amx_fp16", "AVX512_CORE_AMX_FP16", dnnl_cpu_isa_avx512_core_amx_fp16 | CLONES},
 };
 enum { N_LEVELS = sizeof levels / sizeof *levels };
 
@@ -177,9 +180,19 @@ static bool lower_clones(int set, Why *w) {
 
 #endif
 
+// Returns the sets that oneDNN's own variable leaves to it.  A name that is none of them has no
+// effect there, and none here.
+static int of_dnnl_variable(void) {
+  const char *most = getenv("ONEDNN_MAX_CPU_ISA");
+  if (!most || !*most) most = getenv("DNNL_MAX_CPU_ISA");
+  for (int i = 0; most && i < N_LEVELS; i++)
+    if (strcasecmp(most, levels[i].dnnl) == 0) return levels[i].set & DNNL_BITS;
+  return DNNL_BITS;
+}
+
 bool nnrt_device_isa(int64_t *out_set, Why *w) {
   const char *most = getenv("NNRT_MAX_ISA");
-  int set = of_processor(), found = -1;
+  int set = of_processor() & (CLONES | of_dnnl_variable()), found = -1;
   *out_set = set;
   if (!most) return true;
   for (int i = 0; i < N_LEVELS && found < 0; i++)
@@ -195,10 +208,10 @@ bool nnrt_device_isa(int64_t *out_set, Why *w) {
 }
 
 bool nnrt_device_use_isa(int64_t set, Why *w) {
-  int mine = of_processor();
-  if (set == mine) return true;
-  dnnl_status_t status = dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)(set & DNNL_BITS));
-  if (status != dnnl_success)
+  int mine = of_processor(), dnnl = (int)set & DNNL_BITS;
+  // oneDNN follows its variable by itself.
+  if (dnnl != (mine & of_dnnl_variable()) &&
+      dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)dnnl) != dnnl_success)
     return why(w, "oneDNN cannot use the instruction set '%s'", nnrt_device_isa_name(set));
   return (set & CLONES) == (mine & CLONES) || lower_clones((int)set, w);
 }

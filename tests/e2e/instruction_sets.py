@@ -1,6 +1,6 @@
 """Ranks with different instruction sets or numbers of threads use the lowest, and give the bits of ranks that all have it.
 
-NNRT_MAX_ISA and OMP_NUM_THREADS make ranks of one machine different.
+NNRT_MAX_ISA, oneDNN's ONEDNN_MAX_CPU_ISA and OMP_NUM_THREADS make ranks of one machine different.
 """
 
 import os
@@ -70,6 +70,22 @@ with scratch() as folder:
                 check(f"{what}: the bits of {low} everywhere", set(codes) == {0} and bits == alone[low][2], err)
                 check(f"{what}: named, once", err.count(f"note: all ranks use the instruction set '{low}': rank {rank} on "
                                                         f"{socket.gethostname()} has no higher one") == 1, err)
+        # oneDNN's own variable of one rank is a limit of all.
+        for name, value in ("ONEDNN_MAX_CPU_ISA", "SSE41"), ("DNNL_MAX_CPU_ISA", "sse41"):
+            lower = {name: value}
+            want = job.threads(**lower)[2]
+            for envs in (lower, {}), ({}, lower):
+                codes, err, bits = way(*envs)
+                rank = envs.index(lower)
+                check(f"{way.__name__}: {name} at rank {rank}", set(codes) == {0} and bits == want and "round" not in err and
+                      f"note: all ranks use the instruction set 'sse41': rank {rank} on " in err, err)
+            # The variable is no limit of kernels that are not oneDNN's, so neither rank is the lowest.
+            if len(LEVELS) == 3:
+                codes, err, _ = way(lower, {"NNRT_MAX_ISA": "avx2"})
+                check(f"{way.__name__}: {name} beside NNRT_MAX_ISA", set(codes) == {0} and "round" not in err and
+                      "note: all ranks use the instruction set 'sse41': no rank has all of another's" in err, err)
+            codes, err, bits = way(lower, lower)
+            check(f"{way.__name__}: {name} at all ranks", set(codes) == {0} and bits == want and "instruction set" not in err, err)
         codes, err, bits = way({}, {})
         silent = "instruction set" not in err and "thread" not in err
         check(f"{way.__name__}: equal ranks say nothing", set(codes) == {0} and silent, err)
