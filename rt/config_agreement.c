@@ -76,8 +76,14 @@ bool nnrt_terms_differ(TermsOf first, TermsOf other, Why *w) {
   bool hosts = *first.host && *other.host && strcmp(first.host, other.host) != 0;
   while (*here && *there) {
     const char *value = next(here), *others = next(there);
+    char one[768], another[768];
+    // Terms of data have the names of its flags.
+    if (strcmp(here, there) != 0) {
+      describe(one, value, next(value), first, hosts);
+      describe(another, others, next(others), other, hosts);
+      return !why(w, "%.200s is %s, but %.200s is %s", here, one, there, another);
+    }
     if (strcmp(value, others) != 0) {
-      char one[768], another[768];
       describe(one, value, next(value), first, hosts);
       describe(another, others, next(others), other, hosts);
       return !why(w, "%.200s is %s, but %s", here, one, another);
@@ -99,26 +105,27 @@ typedef struct Digest {
   char host[64];
 } Digest;
 
-// All ranks get the terms of all, and the first difference.
-static int find_difference(NnrtRank *r, const Terms *t, const Digest *of, bool *out_alike, Why *w) {
+// All ranks get the terms of all; the caller frees *out_all, which they are in.
+static int gather_terms(NnrtRank *r, const Terms *t, const Digest *digest, TermsOf *of,
+                        char **out_all) {
   int64_t most = 0;
   for (int i = 0; i < r->ranks; i++)
-    most = of[i].bytes > most ? of[i].bytes : most;
+    most = digest[i].bytes > most ? digest[i].bytes : most;
   most++; // the empty name
   // Texts of different lengths are padded with zeros: empty names.
   char *all = nnrt_must_alloc((size_t)(r->ranks * most)), *mine = nnrt_must_alloc((size_t)most);
   if (t->bytes) memcpy(mine, t->at, (size_t)t->bytes);
   int code = gather(r->comm, all, mine, most);
-  for (int i = 1; i < r->ranks && *out_alike && !code; i++) {
-    TermsOf first = {all, 0, of[0].host}, other = {all + i * most, i, of[i].host};
-    *out_alike = !nnrt_terms_differ(first, other, w);
-  }
-  free(all);
+  for (int i = 0; i < r->ranks; i++)
+    of[i] = (TermsOf){all + i * most, i, digest[i].host};
   free(mine);
+  *out_all = all;
   return code;
 }
 
-int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w) {
+// Calls `report` with the terms of all ranks, if those of some differ from rank 0's.
+static int compare(NnrtRank *r, const Terms *t, void (*report)(const TermsOf *of, int n, void *to),
+                   void *to) {
   Digest mine = {.sum = nnrt_xxh64(t->at, t->bytes, 0), .bytes = t->bytes};
   Digest *all = nnrt_must_alloc((size_t)r->ranks * sizeof *all);
   gethostname(mine.host, sizeof mine.host - 1);
@@ -126,9 +133,68 @@ int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w) {
   bool same = true;
   for (int i = 1; i < r->ranks && !code; i++)
     same &= all[i].sum == all[0].sum && all[i].bytes == all[0].bytes;
-  *out_alike = true;
-  // Paths of files count in the checksum, and do not in the comparison.
-  if (!code && !same) code = find_difference(r, t, all, out_alike, w);
+  if (!code && !same) {
+    TermsOf *of = nnrt_must_alloc((size_t)r->ranks * sizeof *of);
+    char *texts;
+    code = gather_terms(r, t, all, of, &texts);
+    if (!code) report(of, r->ranks, to);
+    free(texts);
+    free(of);
+  }
   free(all);
   return code;
+}
+
+typedef struct First {
+  bool alike;
+  Why *w;
+} First;
+
+// Paths of files count in the checksum, and do not in the comparison.
+static void find_first(const TermsOf *of, int n, void *to) {
+  First *first = to;
+  for (int i = 1; i < n && first->alike; i++)
+    first->alike = !nnrt_terms_differ(of[0], of[i], first->w);
+}
+
+int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w) {
+  First first = {true, w};
+  int code = compare(r, t, find_first, &first);
+  *out_alike = first.alike;
+  return code;
+}
+
+// Returns the value of the term with this name; NULL: there is none.
+static const char *find(const char *terms, const char *name) {
+  for (; *terms; terms = next(next(next(terms))))
+    if (strcmp(terms, name) == 0) return next(terms);
+  return NULL;
+}
+
+char *nnrt_terms_list(const TermsOf *of, int n) {
+  char *text = NULL;
+  for (const char *here = of[0].at; *here; here = next(next(next(here)))) {
+    const char *value = next(here), *other = NULL;
+    int i = 0;
+    // The first rank with another value.  The program of one rank may lack a library.
+    do
+      other = ++i < n ? find(of[i].at, here) : NULL;
+    while (i < n && (!other || strcmp(value, other) == 0));
+    if (i == n) continue;
+    char one[768], another[768];
+    bool hosts = strcmp(of[0].host, of[i].host) != 0;
+    describe(one, value, next(value), of[0], hosts);
+    describe(another, other, next(other), of[i], hosts);
+    text = nnrt_must_append(text, "%s%.200s is %s, but %s", text ? "; " : "", here, one, another);
+  }
+  return text;
+}
+
+static void list(const TermsOf *of, int n, void *to) {
+  *(char **)to = nnrt_terms_list(of, n);
+}
+
+int nnrt_terms_differences(NnrtRank *r, const Terms *t, char **out_text) {
+  *out_text = NULL;
+  return compare(r, t, list, out_text);
 }

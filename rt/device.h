@@ -47,6 +47,8 @@ bool nnrt_device_isa(int64_t *out_set, Why *w);
 // Restricts kernels to these sets, a part of the former; before any kernel is prepared.
 bool nnrt_device_use_isa(int64_t set, Why *w);
 const char *nnrt_device_isa_name(int64_t set); // the highest of them: "avx2"
+// Adds the environment variables that change results of libraries: all ranks need the same.
+void nnrt_device_variables(Terms *t);
 // Writes members of the object of --describe, each with a comma before it.
 void nnrt_device_describe(const NnrtProgram *p, FILE *out);
 
@@ -56,6 +58,10 @@ void nnrt_device_open(NnrtRank *r); // sets r->device, slab (zeroed), constant, 
 // Waits for all enqueued work, ignoring errors; called before prepared kernels are freed.
 void nnrt_device_finish(NnrtRank *r);
 void nnrt_device_close(NnrtRank *r);
+
+// Adds the properties of machine and libraries on which the rounding of this rank's kernels
+// depends, and which ranks cannot choose; after nnrt_device_use_isa.
+void nnrt_device_terms(const NnrtRank *r, Terms *t);
 
 // Copies to the slab or r->host; the caller may reuse `from` when it returns.
 void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes);

@@ -281,11 +281,16 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   bool connected = nnrt_ranks_connect(&run, &w);
   // All ranks run the same program with the same flags, or they would wait for each other.
   if (connected) {
-    Terms flags = {0};
+    Terms flags = {0}, variables = {0};
     compare_program(&run); // first: another program may have other flags
     nnrt_flags_terms(&run.flags, &flags);
     nnrt_ranks_compare(&run, &flags,
                        "all ranks need the same flags; only names of files may differ", 2);
+    nnrt_device_variables(&variables);
+    nnrt_ranks_compare(&run, &variables,
+                       "it is a variable of the environment, which changes results: set it to one "
+                       "value on all ranks",
+                       2);
   }
   Why no_kernels;
   bool agreed = !connected || nnrt_kernels_agree(&run, isa, &no_kernels);

@@ -23,17 +23,37 @@
 // Ranks compare every K steps, before a checkpoint is written, after the last step, and before the
 // first: files of a checkpoint may differ between machines.  So a checkpoint of this run was equal
 // on all ranks when it was written.  A shard that one rank alone holds cannot be compared.
+//
+// On machines that round differently (rounding_agreement.c) copies may differ without corruption:
+// those of weights that ranks update each for itself, from gradients that none has sent to another.
+// There the size of a difference decides, which sketches estimate (sketch.h).  Over all weights
+// with copies, and over all states,
+//
+//     the sum of |copy - first copy|^2, of the farthest copy  <=  limit^2 * the sum of |first copy|^2
+//
+// is rounding: a warning says so once.  A larger one ends the job, as does a copy with values that
+// are not finite beside one without, an integer, or a single number that differs by 1 %.  The sums
+// are over all tensors, since one tensor may be noise: a bias before a normalisation has a gradient
+// of 0, whose rounding Adam makes as large as any. The limit of weights, 1 %, is far above
+// rounding, which moves an f32 weight by less than 1e-6 a step; that of states is their own norm,
+// as momentum near a minimum is small beside the rounding of the gradients in it.  A flip of a high
+// bit of an exponent exceeds both.
 
 #include "replicas.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "device.h"
+#include "sketch.h"
 #include "word_sum.h"
 
 enum { HOST = 64, MOST_NAMED = 4 };
+
+// The limits of differences by rounding, relative to the norms of all weights, and of all states.
+static const double limit_of_weights = 0.01, limit_of_states = 1;
 
 // A shard of a tensor on this rank.
 typedef struct Held {
@@ -49,6 +69,8 @@ struct Replicas {
   Range *range;  // [n]
   uint64_t *sum; // [n]
   int64_t equal; // number of steps done at the last comparison without a difference; -1: none
+  bool near;     // then copies differed by rounding
+  bool warned;   // of that
 };
 
 // Whether the tensor differs along the axis of its mesh.
@@ -93,6 +115,15 @@ Replicas *nnrt_replicas_new(NnrtRank *r) {
     p->range[p->n++] =
         (Range){nnrt_tensor_at(r, t), nnrt_part_count(t, &part) * nnrt_dtype_size(t->dtype)};
   }
+  // Without copies on any rank, rounding makes no difference that could be noticed.
+  int64_t copies = p->n;
+  nnrt_comm_sum(r, &copies, 1);
+  char *unlike = copies ? nnrt_rounding_differences(r) : NULL;
+  if (unlike && r->rank == 0)
+    nnrt_say_note("ranks may round differently: %s; so copies of a weight may differ a little, and "
+                  "--check-replicas ends the job only if they differ by more",
+                  unlike);
+  free(unlike);
   return p;
 }
 
@@ -109,7 +140,7 @@ void nnrt_replicas_free(Replicas *p) {
 // All checksums, [ranks][n_tensors of train]; 0 if the rank does not hold the tensor.
 typedef struct Sums {
   const NnrtProgram *program;
-  const uint64_t *at;
+  uint64_t *at;
   char (*host)[HOST]; // [ranks]
   bool one_host;
 } Sums;
@@ -201,20 +232,21 @@ static char *difference_text(const Sums *s, const Copies *c) {
 }
 
 // Returns the hint: the checkpoint to resume from.  The caller frees it.
-static char *checkpoint_text(const NnrtRun *run, int64_t equal) {
+static char *checkpoint_text(const Replicas *p) {
+  const NnrtRun *run = p->r->run;
   const Checkpoints *c = &run->checkpoints;
   if (!run->flags.checkpoint_dir.given)
     return nnrt_must_format(
         "train again; with --checkpoint-dir there are checkpoints, each written "
         "when all ranks were equal");
-  if (equal < 0)
+  if (p->equal < 0)
     return nnrt_must_format("ranks differ since the start: exclude the machine of a rank that is "
                             "named again in the next run");
   if (c->last < 0) return nnrt_must_format("train again: no checkpoint was written before");
   return nnrt_must_format(
       "the checkpoint after step %lld in '%s' is sound, it was written when all "
-      "ranks were equal: continue with --resume",
-      (long long)c->last, c->dir);
+      "ranks %s: continue with --resume",
+      (long long)c->last, c->dir, p->near ? "differed by rounding only" : "were equal");
 }
 
 // A shard with copies that differ.
@@ -254,9 +286,10 @@ static Difference *find_differences(const Sums *s, Copies *c, int *out_n) {
   return found;
 }
 
-static void report(const Replicas *p, const Sums *s, int64_t steps) {
+// Returns the differences of the tensors that have most of them; the caller frees it.
+static char *differences_text(const Sums *s) {
   Copies c = {.copy = nnrt_must_alloc((size_t)s->program->ranks * sizeof *c.copy)};
-  char *text = NULL, since[64] = "", *hint = checkpoint_text(p->r->run, p->equal);
+  char *text = NULL;
   int n;
   Difference *found = find_differences(s, &c, &n);
   for (int i = 0; i < n && i < MOST_NAMED; i++) {
@@ -268,19 +301,26 @@ static void report(const Replicas *p, const Sums *s, int64_t steps) {
   if (!n)
     text = nnrt_must_format("the sum of checksums over all ranks is wrong, while no copies differ");
   if (n > MOST_NAMED) text = nnrt_must_append(text, "; and %d more differ", n - MOST_NAMED);
-  if (p->equal >= 0)
-    snprintf(since, sizeof since, "; after step %lld all were equal", (long long)p->equal);
-  nnrt_say_error("after step %lld: %s%s: memory, a computation or a transfer was corrupted, or the "
-                 "processors compute differently\nhint: %s",
-                 (long long)steps, text, since, hint);
   free(found);
-  free(hint);
-  free(text);
   free(c.copy);
+  return text;
 }
 
-// Collective: gathers the checksums of all tensors, and rank 0 reports the differences.
-static void gather_and_report(const Replicas *p, int64_t steps) {
+// `size` is "", or the size of the difference.
+static void report(const Replicas *p, const Sums *s, int64_t steps, const char *size) {
+  char *text = differences_text(s), since[80] = "", *hint = checkpoint_text(p);
+  if (p->equal >= 0)
+    snprintf(since, sizeof since, "; after step %lld all %s", (long long)p->equal,
+             p->near ? "differed by rounding only" : "were equal");
+  nnrt_say_error("after step %lld: %s%s%s: memory, a computation or a transfer was corrupted\n"
+                 "hint: %s",
+                 (long long)steps, text, size, since, hint);
+  free(hint);
+  free(text);
+}
+
+// Collective: gathers the checksums of all tensors at rank 0; the caller frees them.
+static void gather_sums(const Replicas *p, Sums *out) {
   NnrtRank *r = p->r;
   const NnrtGraph *g = &r->program->train;
   int64_t row = g->n_tensors * (int64_t)sizeof(uint64_t);
@@ -293,22 +333,124 @@ static void gather_and_report(const Replicas *p, int64_t steps) {
   if (gethostname(host, sizeof host - 1) != 0) *host = 0;
   nnrt_comm_gather(r, all, mine, row);
   nnrt_comm_gather(r, hosts, host, HOST);
-  if (root) {
-    Sums s = {.program = r->program, .at = all, .host = hosts, .one_host = true};
-    for (int i = 1; i < r->ranks; i++)
-      s.one_host &= strcmp(hosts[i], hosts[0]) == 0;
-    report(p, &s, steps);
-  }
-  // The report is out before any rank ends.
-  nnrt_comm_sum(r, &(int64_t){0}, 1);
+  *out = (Sums){.program = r->program, .at = all, .host = hosts, .one_host = true};
+  for (int i = 1; root && i < r->ranks; i++)
+    out->one_host &= strcmp(hosts[i], hosts[0]) == 0;
   free(mine);
+}
+
+// ---- the size of a difference, where ranks round differently
+
+// Sums over tensors of one role, of squares.
+typedef struct Size {
+  double apart, norm;
+} Size;
+
+// Collective: the sketches of one tensor's shards at rank 0, [ranks][SKETCH].
+static void gather_sketches(const Replicas *p, const NnrtTensor *t, double *all) {
+  enum { PIECE = 4 << 20 };
+  double mine[SKETCH] = {0};
+  for (int i = 0; i < p->n; i++) {
+    if (p->held[i].tensor != t) continue;
+    int64_t size = nnrt_dtype_size(t->dtype), n = p->range[i].bytes / size, most = PIECE / size;
+    for (int64_t at = 0; at < n; at += most) {
+      int64_t count = n - at < most ? n - at : most;
+      const void *from = nnrt_device_read(p->r, p->range[i].at + at * size, count * size);
+      nnrt_sketch_add(mine, t->dtype, from, at, count);
+    }
+  }
+  nnrt_comm_gather(p->r, all, mine, sizeof mine);
+}
+
+// Adds the distance of the copy of a shard that is farthest from the first one.  False: rounding
+// does not explain it.
+static bool add_distance(const NnrtMesh *m, const NnrtTensor *t, int first, const double *all,
+                         Size *io) {
+  const double *reference = all + (int64_t)m->rank[first] * SKETCH;
+  double norm = nnrt_sketch_square(reference, NULL), farthest = 0;
+  for (int place = first + 1; place < m->n_ranks; place++) {
+    int copies;
+    if (first_copy(t, m, place, &copies) != first) continue;
+    const double *copy = all + (int64_t)m->rank[place] * SKETCH;
+    if (isfinite(norm) != isfinite(nnrt_sketch_square(copy, NULL))) return false;
+    double apart = nnrt_sketch_square(copy, reference);
+    if (apart > farthest) farthest = apart;
+  }
+  // A tensor without finite values is that on all ranks.
+  if (!isfinite(norm)) return true;
+  // Integers are not rounded, and a single number, a loss scale for example, has a size of its own.
+  if (!nnrt_tensor_floating(t)) return farthest == 0;
+  if (nnrt_tensor_count(t) == 1) return farthest <= limit_of_weights * limit_of_weights * norm;
+  io->norm += norm;
+  io->apart += farthest;
+  return true;
+}
+
+static double relative(const Size *s) {
+  return s->apart > 0 ? sqrt(s->apart / s->norm) : 0; // infinite beside zeros
+}
+
+// Collective: whether rounding explains the difference.  Rank 0 gets its size as a text.
+static bool is_rounding(const Replicas *p, char *out, size_t size) {
+  NnrtRank *r = p->r;
+  const NnrtGraph *g = &r->program->train;
+  bool root = r->rank == 0, explained = true;
+  size_t bytes = (size_t)r->ranks * SKETCH * sizeof(double);
+  double *all = root ? nnrt_must_alloc(bytes) : NULL;
+  Size weights = {0}, states = {0};
+  for (int i = 0; i < g->n_tensors; i++) {
+    const NnrtTensor *t = &g->tensors[i];
+    const NnrtMesh *m = &r->program->mesh[t->mesh];
+    int copies;
+    first_copy(t, m, 0, &copies);
+    if (!nnrt_tensor_lasts(t) || copies == 1) continue;
+    gather_sketches(p, t, all);
+    for (int place = 0; root && place < m->n_ranks; place++)
+      if (first_copy(t, m, place, &copies) == place)
+        explained &= add_distance(m, t, place, all, t->role == NNRT_state ? &states : &weights);
+  }
   free(all);
-  free(hosts);
+  double w = relative(&weights), s = relative(&states);
+  int64_t ends = root && !(explained && w <= limit_of_weights && s <= limit_of_states);
+  if (explained)
+    snprintf(out, size, "; the difference is %.2g of the norm of the weights, %.2g of the states'",
+             w, s);
+  else
+    snprintf(out, size,
+             "; only some of the copies are finite, or single numbers or integers differ");
+  nnrt_comm_sum(r, &ends, 1);
+  return ends == 0;
 }
 
 // ---- the comparison
 
-bool nnrt_replicas_equal(Replicas *p, int64_t steps) {
+// Collective, if copies differ: whether rounding explains it.  Rank 0 reports it, rounding once.
+static bool explain(Replicas *p, int64_t steps) {
+  NnrtRank *r = p->r;
+  Sums s;
+  char size[160] = "";
+  gather_sums(p, &s);
+  // Asked again: choices of --tune are made as kernels are prepared.
+  char *unlike = nnrt_rounding_differences(r);
+  bool sound = unlike && is_rounding(p, size, sizeof size);
+  if (r->rank == 0 && !sound) report(p, &s, steps, size);
+  if (r->rank == 0 && sound && !p->warned) {
+    char *text = differences_text(&s);
+    nnrt_say_warning("after step %lld: %s%s: ranks round differently, so training goes on; above "
+                     "%g of the weights or %g of the states it ends",
+                     (long long)steps, text, size, limit_of_weights, limit_of_states);
+    free(text);
+  }
+  p->warned |= sound;
+  // The report is out before any rank ends.
+  nnrt_comm_sum(r, &(int64_t){0}, 1);
+  free(unlike);
+  free(s.host);
+  free(s.at);
+  return sound;
+}
+
+bool nnrt_replicas_sound(Replicas *p, int64_t steps) {
   NnrtRank *r = p->r;
   const NnrtGraph *g = &r->program->train;
   uint64_t mine = 0;
@@ -324,10 +466,10 @@ bool nnrt_replicas_equal(Replicas *p, int64_t steps) {
   // In two halves: their sums do not overflow.
   int64_t half[2] = {(int64_t)(mine >> 32), (int64_t)(mine & UINT32_MAX)};
   nnrt_comm_sum(r, half, 2);
-  if (((uint64_t)half[0] << 32) + (uint64_t)half[1] == 0) {
-    p->equal = steps;
-    return true;
-  }
-  gather_and_report(p, steps);
-  return false;
+  bool equal = ((uint64_t)half[0] << 32) + (uint64_t)half[1] == 0;
+  bool sound = equal || explain(p, steps);
+  if (!sound) return false;
+  p->equal = steps;
+  p->near = !equal;
+  return true;
 }

@@ -9,11 +9,13 @@ enum { CHECK_REPLICAS_EVERY = 100 }; // steps, without the flag
 
 typedef struct Replicas Replicas;
 
-// The shards of this rank; its device is open.
+// Collective: the shards of this rank; its device is open.  Rank 0 notes the differences of ranks
+// that round differently.
 Replicas *nnrt_replicas_new(NnrtRank *r);
 void nnrt_replicas_free(Replicas *p); // NULL: nothing
-// Collective: whether all copies of each shard are equal, after `steps` steps whose work, deferred
-// updates included, is done.  False: rank 0 has reported the tensors and the ranks.
-bool nnrt_replicas_equal(Replicas *p, int64_t steps);
+// Collective: whether all copies of each shard are equal, or differ by rounding on ranks that round
+// differently, after `steps` steps whose work, deferred updates included, is done.  False: rank 0
+// has reported the tensors and the ranks.
+bool nnrt_replicas_sound(Replicas *p, int64_t steps);
 
 #endif

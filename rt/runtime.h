@@ -88,6 +88,11 @@ typedef struct TermsOf {
 // Whether the terms of two ranks differ; *w gets the first difference, with the hosts if these
 // differ.
 bool nnrt_terms_differ(TermsOf first, TermsOf other, Why *w);
+// Returns each term in which some of the ranks differ from the first, with the first such rank;
+// NULL: none.  The caller frees it.
+char *nnrt_terms_list(const TermsOf *of, int n);
+// Collective: returns a code on failure.  All ranks get the same such text, which the caller frees.
+int nnrt_terms_differences(NnrtRank *r, const Terms *t, char **out_text);
 
 // ---- flags.c, flags.def: the command line
 
@@ -684,6 +689,12 @@ int nnrt_ranks_run(struct NnrtRun *run);
 // Collective: restricts the kernels of all ranks to the instruction sets that all of them have,
 // and to the smallest number of threads; `set` is this rank's (nnrt_device_isa).
 bool nnrt_kernels_agree(struct NnrtRun *run, int64_t set, Why *w);
+
+// ---- rounding_agreement.c
+
+// Collective, once kernels agree: returns the differences of ranks on which rounding depends; NULL:
+// none, so replicas have equal bits.  All ranks get the same text; the caller frees it.
+char *nnrt_rounding_differences(NnrtRank *r);
 
 // ---- describe.c
 

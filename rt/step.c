@@ -483,7 +483,7 @@ static bool begin(Trainer *t) {
   nnrt_init_copies(r);
   nnrt_comm_end_files(r);
   choose_comparison(t);
-  if (t->replicas && !nnrt_replicas_equal(t->replicas, t->first)) return false;
+  if (t->replicas && !nnrt_replicas_sound(t->replicas, t->first)) return false;
   // The log loses the lines of steps that follow, once the first of them is known.
   if (is_root(t) && run->flags.log.given && !run->flags.eval_only.given &&
       !(run->flags.resume.given ? nnrt_log_resume(&run->log, t->first, &w)
@@ -558,7 +558,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   if (is_root(t)) report(t, &s);
   if (!sane) {
     // Corrupted weights are a cause of such a loss.
-    if (t->replicas && !nnrt_replicas_equal(t->replicas, r->step + 1)) return false;
+    if (t->replicas && !nnrt_replicas_sound(t->replicas, r->step + 1)) return false;
     if (f->check_values.given) print_once(t, nnrt_checks_infinite(r) != NULL, say_infinite);
     if (is_root(t))
       nnrt_say_error(
@@ -637,7 +637,7 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
     nnrt_agree(t, NULL, &t->out, out);
     if (f->check_against.given && t->p->n_deferred) nnrt_check_against_report(r);
   }
-  if (compares && !nnrt_replicas_equal(t->replicas, step + 1)) return false;
+  if (compares && !nnrt_replicas_sound(t->replicas, step + 1)) return false;
   return end_step(t, step, nnrt_now_us(), out, last);
 }
 

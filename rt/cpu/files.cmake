@@ -1,6 +1,6 @@
 # The cpu target: sources relative to rt/, and how they are compiled.
 set(CPU_FILES
-    cpu/device.c cpu/comm.c cpu/isa.c
+    cpu/device.c cpu/comm.c cpu/isa.c cpu/processor.c
     cpu/scratch.c cpu/copy.c cpu/swap.c cpu/boxes.c cpu/dnnl.c cpu/tile.c
     cpu/linear.c cpu/conv.c cpu/pool.c
     cpu/softmax.c cpu/norm.c cpu/batch_norm.c

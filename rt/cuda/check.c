@@ -202,6 +202,31 @@ void nnrt_gpu_say_memory(const NnrtRank *r) {
                 nnrt_amount((double)total).text);
 }
 
+void nnrt_device_terms(const NnrtRank *r, Terms *t) {
+  struct cudaDeviceProp gpu;
+  int driver = 0;
+  if (cudaGetDeviceProperties(&gpu, r->device->gpu.index) == cudaSuccess)
+    nnrt_terms_add(t, "the gpu", "%.255s, sm_%d with %d multiprocessors", gpu.name,
+                   10 * gpu.major + gpu.minor, gpu.multiProcessorCount);
+  else
+    nnrt_terms_add(t, "the gpu", "unknown");
+  // The driver compiles PTX for GPUs that are newer than this program.
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  nnrt_terms_add(t, "the driver", "for CUDA %d.%d", driver / 1000, driver / 10 % 100);
+  if (cublasLtGetVersion) nnrt_terms_add(t, "cuBLASLt", "%s", version(cublasLtGetVersion()).text);
+  if (cudnnGetVersion) nnrt_terms_add(t, "cuDNN", "%s", version(cudnnGetVersion()).text);
+  nnrt_tune_terms(t);
+}
+
+void nnrt_device_variables(Terms *t) {
+  // cuBLASLt's and cuDNN's precision, and NCCL's order of additions.
+  static const char *const names[] = {"NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *value = getenv(names[i]);
+    nnrt_terms_add(t, names[i], "%s", value && *value ? value : "not set");
+  }
+}
+
 void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
   int driver = 0, nccl = p->ranks > 1 ? nnrt_gpu_nccl_version() : 0;
   fprintf(out, ",\n  \"cuda\": {\"runtime\": \"%d.%d\"", CUDART_VERSION / 1000,

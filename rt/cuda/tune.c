@@ -153,6 +153,22 @@ static bool write_file(Why *w) {
   return ok && nnrt_out_commit(&o, w);
 }
 
+void nnrt_tune_terms(Terms *t) {
+  if (!tune.path) return;
+  uint64_t sum = 0;
+  pthread_mutex_lock(&tune.lock);
+  // A sum of checksums: the order of entries is that of their measurement.
+  for (int i = 0; i < tune.n_entries; i++) {
+    const Entry *e = &tune.entry[i];
+    uint64_t apart = e->choice.apart;
+    uint64_t problem = nnrt_xxh64(e->problem, (int64_t)strlen(e->problem), apart);
+    sum += nnrt_xxh64(e->choice.algo, NNRT_ALGO_BYTES, problem);
+  }
+  nnrt_terms_add(t, "the file of --tune", "%d products with checksum %016" PRIx64, tune.n_entries,
+                 sum);
+  pthread_mutex_unlock(&tune.lock);
+}
+
 bool nnrt_tune_on(void) {
   return tune.path;
 }

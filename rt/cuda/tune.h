@@ -23,7 +23,8 @@
 // choices, and products that the file lacks, are measured.
 //
 // Ranks of one process share choices.  Each rank of several processes reads the file, so they use
-// the same algorithms only if it already exists: create it in a separate run.
+// the same algorithms only if it already exists: create it in a separate run.  With other choices
+// ranks round differently, which --check-replicas takes into account (rounding_agreement.c).
 
 #ifndef NNRT_CUDA_TUNE_H
 #define NNRT_CUDA_TUNE_H
@@ -41,6 +42,8 @@ typedef struct NnrtChoice {
 // Called before ranks prepare anything.  NULL: nothing is measured.  Returns false if the file has
 // another format, or could not be written.
 bool nnrt_tune_open(const char *path, Why *w);
+// Adds the choices of this process so far, without their times.
+void nnrt_tune_terms(Terms *t);
 
 // For measure.c.  find and keep are called between begin, which gives this machine's properties,
 // and end: no other rank measures meanwhile.

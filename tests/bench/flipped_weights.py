@@ -162,13 +162,13 @@ def flip(pid, address, bit):
 
 # ---- one flip
 
-def start(program, folder, every, processes, flags=()):
+def start(program, folder, every, processes, flags=(), envs=None):
     log = folder / "log.jsonl"
     log.unlink(missing_ok=True)
     command = [str(x) for x in (program.exe, *program.data, "--steps", 10**7, "--check-replicas", every, "--log", log, *flags)]
     jobs, port = [], free_port()
     for rank in range(program.ranks if processes else 1):
-        env = dict(ENVIRONMENT)
+        env = {**ENVIRONMENT, **(envs[rank] if envs else {})}
         if processes:
             env.update(RANK=str(rank), WORLD_SIZE=str(program.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         jobs.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
@@ -179,12 +179,15 @@ def steps_done(log):
     return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
-def corrupted(program, folder, every, processes, rng, key, rank, bit, flags=(), least=3):
-    """Flips a bit of an element of a rank's shard while it trains.  Returns the steps before, the messages, and exit statuses."""
+def corrupted(program, folder, every, processes, rng, key, rank, bit, flags=(), least=3, envs=None, enough=None):
+    """Flips a bit, or several, of an element of a rank's shard while it trains.  Returns the steps before, the messages, and
+    exit statuses.
+
+    `envs` has further variables of each process; training is ended after `enough` more steps, if given."""
     count = program.copies(key)[1]
     dtype, _, _, _, offset, on_host = program.tensors[key]
     width = WIDTH[dtype]
-    jobs, log = start(program, folder, every, processes, flags)
+    jobs, log = start(program, folder, every, processes, flags, envs)
     try:
         limit = time.monotonic() + 60
         while steps_done(log) < least + rng.randrange(20) and time.monotonic() < limit and jobs[0].poll() is None:
@@ -199,11 +202,14 @@ def corrupted(program, folder, every, processes, rng, key, rank, bit, flags=(), 
         begin = at[1 if on_host else 0] + offset
         places = rng.sample(range(count), count)
         place = next((i for i in places if key[0] != "state" or any(element(victim.pid, begin + i * width, width))), places[0])
-        flip(victim.pid, begin + place * width, bit)
+        for one in bit if isinstance(bit, tuple) else [bit]:
+            flip(victim.pid, begin + place * width, one)
         os.kill(victim.pid, signal.SIGCONT)
         limit = time.monotonic() + 300
         while any(job.poll() is None for job in jobs) and time.monotonic() < limit:
             time.sleep(0.02)
+            if enough and steps_done(log) >= before + enough:
+                break
     finally:
         for job in jobs:
             if job.poll() is None:
@@ -379,4 +385,5 @@ def main():
         finish()
 
 
-main()
+if __name__ == "__main__":
+    main()
