@@ -1,5 +1,5 @@
-// Convolution and pooling: their attributes in all spellings, as explicit strides, pads and
-// dilations.
+// Convolution, its transpose and pooling: their attributes in all spellings, as explicit strides,
+// pads and dilations.
 
 #include <string.h>
 
@@ -26,10 +26,9 @@ static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t
   return true;
 }
 
-// auto_pad: enough padding for a result of the input divided by the stride, rounded up.
-static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
+// Reads everything but the pads.
+static bool read_strides(Node *n, const int64_t *kernel, Geometry *g) {
   const Type *x = n->in[0]->type;
-  const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
   *g = (Geometry){.n = x->ndim - 2};
   if (g->n < 1) return node_fail(n, "operand 0 has no spatial dimensions");
   // A convolution's kernel is that of its weight.
@@ -39,9 +38,15 @@ static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
     return node_fail(n, "has no kernel_shape");
   else if (!read_list(n, "kernel_shape", g->n, 1, 1, g->kernel))
     return false;
-  if (!read_list(n, "strides", g->n, 1, 1, g->stride) ||
-      !read_list(n, "dilations", g->n, 1, 1, g->dilation))
-    return false;
+  return read_list(n, "strides", g->n, 1, 1, g->stride) &&
+         read_list(n, "dilations", g->n, 1, 1, g->dilation);
+}
+
+// auto_pad: enough padding for a result of the input divided by the stride, rounded up.
+static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
+  const Type *x = n->in[0]->type;
+  const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
+  if (!read_strides(n, kernel, g)) return false;
   if (str_equal(auto_pad, "NOTSET")) return read_list(n, "pads", 2 * g->n, 0, 0, g->pad);
   if (str_equal(auto_pad, "VALID")) return true;
   bool upper = str_equal(auto_pad, "SAME_UPPER");
@@ -59,32 +64,132 @@ static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
   return true;
 }
 
+// Checks that the weight has as many dimensions as the input.  The attribute may repeat its kernel,
+// but not contradict it.
+static bool check_kernel(Node *n) {
+  const Type *x = n->in[0]->type, *w = n->in[1]->type;
+  Ints kernel;
+  if (w->ndim != x->ndim || w->ndim < 3)
+    return node_fail(n, "its operands have %d and %d dimensions", x->ndim, w->ndim);
+  if (node_list(n, "kernel_shape", &kernel) &&
+      (kernel.n != w->ndim - 2 ||
+       memcmp(kernel.at, w->dim + 2, (size_t)kernel.n * sizeof *kernel.at) != 0))
+    return node_fail(n, "kernel_shape is not that of its weight");
+  return true;
+}
+
+// Adds one number per channel to the result, broadcast over the spatial dimensions.
+static bool add_bias(Node *n, Value *bias, int n_spatial) {
+  if (!bias || !n->out[0]) return true;
+  if (bias->type->ndim != 1) return node_fail(n, "its bias is not a vector");
+  int64_t dim[MAX_NDIM] = {bias->type->dim[0]};
+  for (int i = 1; i <= n_spatial; i++)
+    dim[i] = 1;
+  n->out[0] = node_binary(n, OP_add, n->out[0], build_reshape(n->b, bias, n_spatial + 1, dim));
+  return true;
+}
+
 bool import_conv(Node *n) {
   Value *x = n->in[0], *w = n->in[1], *bias = node_in(n, 2);
   Geometry g;
-  if (w->type->ndim != x->type->ndim || w->type->ndim < 3)
-    return node_fail(n, "its operands have %d and %d dimensions", x->type->ndim, w->type->ndim);
-  // The attribute may repeat the kernel, but not contradict it.
-  Ints kernel;
-  if (node_list(n, "kernel_shape", &kernel) &&
-      (kernel.n != w->type->ndim - 2 ||
-       memcmp(kernel.at, w->type->dim + 2, (size_t)kernel.n * sizeof *kernel.at) != 0))
-    return node_fail(n, "kernel_shape is not that of its weight");
+  if (!check_kernel(n)) return false;
   if (!read_geometry(n, w->type->dim + 2, &g)) return false;
   Value *y = build_op(n->b, OP_conv, IN(x, w),
                       ATTRS(a_list("strides", g.stride, g.n), a_list("pads", g.pad, 2 * g.n),
                             a_list("dilations", g.dilation, g.n),
                             a_i("group", node_int(n, "group", 1)), a_b("channels_last", false)));
-  // One number per channel, broadcast over the spatial dimensions.
-  if (bias && y) {
-    if (bias->type->ndim != 1) return node_fail(n, "its bias is not a vector");
-    int64_t dim[MAX_NDIM] = {bias->type->dim[0]};
-    for (int i = 1; i <= g.n; i++)
-      dim[i] = 1;
-    y = node_binary(n, OP_add, y, build_reshape(n->b, bias, g.n + 1, dim));
-  }
   n->out[0] = y;
+  return add_bias(n, bias, g.n);
+}
+
+// The place of a transposed convolution's result in the whole one, which has
+//
+//     (in - 1) * stride + (kernel - 1) * dilation + 1
+//
+// elements along a dimension: the result drops `before` of them, and ends `after` before their end.
+// A negative `after` is elements beyond the end, which are zero.
+typedef struct Crop {
+  int64_t before[MAX_NDIM], after[MAX_NDIM], length[MAX_NDIM];
+} Crop;
+
+// Of the pads, the output's length and the output padding any may be left out.  A given length, or
+// auto_pad SAME, which is a length of the input's times the stride, determines the pads: an odd one
+// has its extra element at the end with SAME_UPPER, otherwise at the start.
+static bool read_crop(Node *n, const Geometry *g, Crop *c) {
+  const Type *x = n->in[0]->type;
+  const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
+  bool upper = str_equal(auto_pad, "SAME_UPPER");
+  bool same = upper || str_equal(auto_pad, "SAME_LOWER"), given = same;
+  int64_t pad[2 * MAX_NDIM] = {0}, extra[MAX_NDIM];
+  if (!same && !str_equal(auto_pad, "NOTSET") && !str_equal(auto_pad, "VALID"))
+    return node_fail(n, "auto_pad '%s' is unknown", auto_pad);
+  if (!read_list(n, "output_padding", g->n, 0, 0, extra)) return false;
+  if (str_equal(auto_pad, "NOTSET") && !read_list(n, "pads", 2 * g->n, 0, 0, pad)) return false;
+  for (int i = 0; i < g->n; i++)
+    c->length[i] = x->dim[2 + i] * g->stride[i];
+  if (node_attr(n, "output_shape")) {
+    given = true;
+    if (!read_list(n, "output_shape", g->n, 1, 1, c->length)) return false;
+  }
+  for (int i = 0; i < g->n; i++) {
+    if (x->dim[2 + i] < 1) return node_fail(n, "its operand %s is empty", type_text(n->a, x));
+    int64_t whole = (x->dim[2 + i] - 1) * g->stride[i] + (g->kernel[i] - 1) * g->dilation[i] + 1;
+    if (given) {
+      int64_t total = whole + extra[i] - c->length[i];
+      if (total < 0) total = 0;
+      pad[i] = upper ? total / 2 : total - total / 2;
+      pad[g->n + i] = total - pad[i];
+    } else {
+      c->length[i] = whole + extra[i] - pad[i] - pad[g->n + i];
+      if (c->length[i] < 1)
+        return node_fail(n, "its pads leave %lld elements of spatial dimension %d",
+                         (long long)c->length[i], i);
+    }
+    c->before[i] = pad[i];
+    c->after[i] = whole - pad[i] - c->length[i];
+  }
   return true;
+}
+
+// The sum over x[n c p] w[c o r] at position p * stride - before + r * dilation: the gradient of
+// the convolution with that weight, which has conv's operator conv_back_x.
+bool import_conv_transpose(Node *n) {
+  Value *x = n->in[0], *w = n->in[1], *bias = node_in(n, 2);
+  Geometry g;
+  Crop c;
+  int64_t group = node_int(n, "group", 1);
+  if (!check_kernel(n) || !read_strides(n, w->type->dim + 2, &g) || !read_crop(n, &g, &c))
+    return false;
+  if (group < 1 || w->type->dim[0] % group || x->type->dim[1] != w->type->dim[0])
+    return node_fail(n, "its input has %lld channels, and its weight is for %lld in %lld groups",
+                     (long long)x->type->dim[1], (long long)w->type->dim[0], (long long)group);
+  // The convolution's result must have the length of x, which is rounded down: its input may have
+  // up to stride - 1 elements at the end that no window reads.  Further ones are appended.
+  int64_t shape[MAX_NDIM] = {x->type->dim[0], w->type->dim[1] * group}, low[MAX_NDIM] = {0};
+  int64_t all[MAX_NDIM] = {shape[0], shape[1]}, pads[2 * MAX_NDIM];
+  bool appended = false;
+  for (int i = 0; i < g.n; i++) {
+    int64_t beyond = c.after[i] < 0 ? -c.after[i] : 0;
+    if (beyond < g.stride[i]) beyond = 0;
+    pads[i] = c.before[i];
+    pads[g.n + i] = c.after[i] < 0 ? 0 : c.after[i];
+    all[2 + i] = c.length[i];
+    shape[2 + i] = c.length[i] - beyond;
+    appended = appended || beyond > 0;
+    // The result begins after the end of the whole one.
+    if (shape[2 + i] < 1) return node_fail(n, "its pads leave no element of its result");
+  }
+  if (!node_shape(n, g.n + 2, all)) return false;
+  Value *y = build_op(n->b, OP_conv_back_x, IN(w, x),
+                      ATTRS(a_list("strides", g.stride, g.n), a_list("pads", pads, 2 * g.n),
+                            a_list("dilations", g.dilation, g.n), a_i("group", group),
+                            a_b("channels_last", false), a_list("shape", shape, g.n + 2)));
+  if (appended)
+    y = build_op(n->b, OP_pad, IN(y),
+                 ATTRS(a_list("low", low, g.n + 2), a_list("shape", all, g.n + 2),
+                       a_s("mode", "constant"), a_f("value", 0)));
+  n->out[0] = y;
+  return add_bias(n, bias, g.n);
 }
 
 // The last window must start inside the input or the padding before it.

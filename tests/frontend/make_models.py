@@ -328,6 +328,16 @@ def sequence_errors():
          numpy_helper.from_array(np.array(7, np.int64), "seven")])
 
 
+def image_errors():
+    """Operators of images with attributes and operands that they do not have."""
+    return model(
+        [node("ConvTranspose", "x w", "a", "/pads", pads=[4, 4, 4, 4]),
+         node("ConvTranspose", "x w", "b", "/length", output_shape=[9]),
+         node("ConvTranspose", "x v", "c", "/channels"),
+         node("ConvTranspose", "x w", "d", "/auto", auto_pad="SAME")],
+        [value("x", [1, 2, 5, 5])], "a b c d", [weight("w", 2, 3, 3, 3), weight("v", 3, 3, 3, 3)], opset=18)
+
+
 def batch_norm(call=None, producer="pytorch", twice=False, **attributes):
     """One or two nodes with the same statistics; PyTorch's exporter records the call that made them."""
     outputs = "{} {}_m {}_v" if attributes.get("training_mode") else "{}"
@@ -535,7 +545,7 @@ def main():
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
-              deep, merged, attribute):
+              deep, merged, attribute, image_errors):
         save(f.__name__, f())
     legit = "_native_batch_norm_legit_functional.default](args = (%x, %g, [%b, (%c)], %mean, %var, True, 0.1, 1e-05"
     save("constant_nodes_of_pytorch", produced_by(constant_weights(), "pytorch"))

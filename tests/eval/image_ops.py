@@ -1,0 +1,157 @@
+"""Operators of images with random attributes, compared with ONNX's reference evaluator, or with a definition in numpy.
+
+    BUILD=build python tests/eval/image_ops.py [--count N] [--seed S] [OPTIONS OF nnaot-eval ...]
+
+N random nodes of each operator become cases as those of the backend suite, and nnaot-eval runs them. The results are those of
+onnx.reference, except for operators that it computes for some attributes only: these have a definition here.  Exit status 1 if a case is not passed; 77, which ctest takes as skipped, without the onnx package.
+"""
+import argparse
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import warnings
+
+try:
+    import numpy
+    import onnx
+    from onnx import helper, numpy_helper
+    from onnx.reference import ReferenceEvaluator
+except ImportError as e:
+    print("skipped:", e)
+    sys.exit(77)
+
+
+class Case:
+    """A node with its operands: inputs by name, and initializers that are settings."""
+
+    def __init__(self, op, opset=18, **attributes):
+        self.op, self.opset, self.attributes = op, opset, attributes
+        self.operands, self.inputs, self.settings = [], {}, {}
+        self.expected = None  # the result; None: that of onnx.reference
+
+    def input(self, name, array):
+        self.operands.append(name)
+        self.inputs[name] = array
+        return self
+
+    def setting(self, name, array):
+        self.operands.append(name if array is not None else "")
+        if array is not None:
+            self.settings[name] = array
+        return self
+
+    def model(self):
+        node = helper.make_node(self.op, self.operands, ["y"], name=self.op, **self.attributes)
+        inputs = [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+                  for k, v in self.inputs.items()]
+        kind = helper.np_dtype_to_tensor_dtype(next(iter(self.inputs.values())).dtype)
+        graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", kind, None)],
+                                  [numpy_helper.from_array(v, k) for k, v in self.settings.items()])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
+
+
+def numbers(r, *shape):
+    return numpy.array([r.uniform(-1, 1) for _ in range(int(numpy.prod(shape)))], numpy.float32).reshape(shape)
+
+
+def transposed_convolution(x, w, b, strides, dilations, group, start, length):
+    """Every element of x adds the kernel times its value at its own place; the result is a part of the sums."""
+    n, spatial = x.ndim - 2, numpy.ndindex(*w.shape[2:])
+    whole = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations)]
+    m, per = w.shape[1], w.shape[0] // group
+    sums = numpy.zeros((x.shape[0], m * group, *(max(e, s + k) for e, s, k in zip(whole, start, length))))
+    for r in spatial:
+        for p in numpy.ndindex(*x.shape[2:]):
+            at = tuple(p[i] * strides[i] + r[i] * dilations[i] for i in range(n))
+            for c in range(w.shape[0]):
+                first = c // per * m
+                sums[(slice(None), slice(first, first + m), *at)] += numpy.outer(
+                    x[(slice(None), c, *p)].astype(float), w[(c, slice(None), *r)])
+    part = sums[(slice(None), slice(None), *(slice(s, s + k) for s, k in zip(start, length)))]
+    return (part + (0 if b is None else b.reshape(-1, *[1] * n))).astype(numpy.float32)
+
+
+def conv_transpose(r):
+    n, group = r.randint(1, 3), r.choice([1, 1, 2, 3])
+    c, m = group * r.randint(1, 2), r.randint(1, 3)
+    kernel = [r.randint(1, 4) for _ in range(n)]
+    size = [r.randint(1, 4) for _ in range(n)]
+    a = {"strides": [r.randint(1, 3) for _ in range(n)], "dilations": [r.randint(1, 2) for _ in range(n)], "group": group}
+    whole = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(size, a["strides"], kernel, a["dilations"])]
+    form = r.choice(["pads", "pads", "auto_pad", "output_shape"])
+    extra = [r.randrange(max(s, d)) if form == "pads" else 0 for s, d in zip(a["strides"], a["dilations"])]
+    low, high = ([r.randint(0, (w - 1) // 2) for w in whole] for _ in range(2))
+    upper = False
+    if form == "pads":
+        a |= {"pads": low + high, "output_padding": extra}
+        length = [w + e - i - j for w, e, i, j in zip(whole, extra, low, high)]
+    elif form == "auto_pad":
+        a["auto_pad"] = r.choice(["SAME_UPPER", "SAME_LOWER", "VALID"])
+        upper = a["auto_pad"] == "SAME_UPPER"
+        length = whole if a["auto_pad"] == "VALID" else [i * s for i, s in zip(size, a["strides"])]
+    else:
+        length = a["output_shape"] = [r.randint(max(1, w - 3), w + 3) for w in whole]
+    if form != "pads":
+        total = [max(0, w - k) for w, k in zip(whole, length)]
+        low = [t // 2 if upper else t - t // 2 for t in total]
+    case = Case("ConvTranspose", r.choice([1, 11, 22]), **a)
+    x, w = numbers(r, r.randint(1, 2), c, *size), numbers(r, c, m, *kernel)
+    b = numbers(r, group * m) if r.random() < 0.5 else None
+    case.input("x", x).input("w", w)
+    if b is not None:
+        case.input("b", b)
+    case.expected = transposed_convolution(x, w, b, a["strides"], a["dilations"], group, low, length)
+    return case
+
+
+OPERATORS = [conv_transpose]
+
+
+def write(case, folder):
+    model = case.model()
+    y = case.expected
+    if y is None:
+        (y,) = ReferenceEvaluator(model).run(None, case.inputs)
+    data = folder / "test_data_set_0"
+    data.mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    for i, (name, value) in enumerate(case.inputs.items()):
+        (data / f"input_{i}.pb").write_bytes(numpy_helper.from_array(value, name).SerializeToString())
+    (data / "output_0.pb").write_bytes(numpy_helper.from_array(numpy.asarray(y), "y").SerializeToString())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--keep", help="writes the cases into this folder, and leaves them there")
+    a, options = parser.parse_known_args()
+    warnings.filterwarnings("ignore")
+    program = pathlib.Path(os.environ.get("BUILD", "build")) / "bin" / "nnaot-eval"
+    failed = False
+    with tempfile.TemporaryDirectory() as temporary:
+        for make in OPERATORS:
+            if a.only not in make.__name__:
+                continue
+            folders = []
+            for i in range(a.count):
+                folders.append(pathlib.Path(a.keep or temporary) / f"{make.__name__}_{a.seed + i}")
+                write(make(random.Random(a.seed + i)), folders[-1])
+            done = subprocess.run([program, "--onnx-test", *options, *folders], capture_output=True, text=True,
+                                  env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0"))
+            lines = done.stdout.splitlines()
+            total = lines[-1].split() if lines else []
+            good = done.returncode == 0 and total == ["all", str(a.count), "0", "0"]
+            if not good:
+                print(done.stdout, done.stderr, f"nnaot-eval ended with {done.returncode}")
+            print(f"{make.__name__}: {a.count} cases, {'passed' if good else 'failed'}", flush=True)
+            failed |= not good
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
