@@ -90,6 +90,15 @@ int NNRT_NAME(avg_pool_back)(NNRT_T *dx, const NNRT_T *dy, int64_t ndim, const i
                              const int64_t *pads, const int64_t *dilations, bool include_pad,
                              bool channels_last);
 
+// Resampling along `axis`: y (…, m, …) and x (…, n, …), with first (m), weight (m, taps) and
+// y[o] = sum over k of weight[o, k] x[first[o] + k], of the elements that x has.  One of weight 0
+// is not read.
+int NNRT_NAME(resample)(NNRT_T *y, const NNRT_T *x, const int32_t *first, const float *weight,
+                        int64_t ndim, const int64_t *x_shape, const int64_t *w_shape, int64_t axis);
+int NNRT_NAME(resample_back)(NNRT_T *dx, const int32_t *first, const float *weight,
+                             const NNRT_T *dy, int64_t ndim, const int64_t *x_shape,
+                             const int64_t *w_shape, int64_t axis);
+
 // Normalisation.  softmax_back and log_softmax_back read the result y and the adjoint dy.
 int NNRT_NAME(softmax)(NNRT_T *y, const NNRT_T *x, int64_t ndim, const int64_t *shape,
                        int64_t axis);

@@ -44,6 +44,7 @@ set(IR_FILES
   ir/ops/pool.c
   ir/ops/random.c
   ir/ops/reduce.c
+  ir/ops/resample.c
   ir/ops/shape.c
   ir/ops/slice.c
   ir/ops/softmax.c

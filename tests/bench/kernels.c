@@ -213,7 +213,7 @@ static void rows(int64_t m, int64_t n) {
   }
   if (wanted("dropout")) {
     int64_t start[] = {0, 0}, step = 1, seed = 2;
-    BEST(t, nnrt_dropout_f32(y, x, &step, &seed, 2, shape, shape, start, 0.1, 3));
+    BEST(t, nnrt_dropout_f32(y, x, &step, &seed, 2, shape, shape, start, NULL, NULL, 0.1, 3));
     line("dropout", text, t, 0, 2 * pass);
   }
   if (wanted("gather")) {
@@ -278,6 +278,33 @@ static void images(void) {
   free(x), free(y), free(dy), free(c), free(at);
 }
 
+// Bilinear interpolation to twice the size, along the last axis and then along the one before it.
+static void resampling(void) {
+  enum { C = 64, N = 128, M = 2 * N };
+  int64_t small[] = {1, C, N, N}, wide[] = {1, C, N, M}, table[] = {M, 2};
+  float *x = floats(C * N * N), *mid = floats(C * N * M), *y = floats(C * M * M), weight[2 * M];
+  int32_t first[M];
+  double t;
+  for (int o = 0; o < M; o++) {
+    double at = fmin(fmax((o + 0.5) / 2 - 0.5, 0), N - 2);
+    first[o] = (int32_t)at;
+    weight[2 * o + 1] = (float)(at - first[o]);
+    weight[2 * o] = 1 - weight[2 * o + 1];
+  }
+  if (wanted("resample")) {
+    double across = 4.0 * C * N * (N + M), down = 4.0 * C * M * (N + M);
+    BEST(t, nnrt_resample_f32(mid, x, first, weight, 4, small, table, 3));
+    line("resample", "64 x 128 x 128, axis 3", t, 0, across);
+    BEST(t, nnrt_resample_f32(y, mid, first, weight, 4, wide, table, 2));
+    line("resample", "64 x 128 x 256, axis 2", t, 0, down);
+    BEST(t, nnrt_resample_back_f32(mid, first, weight, y, 4, wide, table, 2));
+    line("resample_back", "64 x 128 x 256, axis 2", t, 0, down);
+    BEST(t, nnrt_resample_back_f32(x, first, weight, mid, 4, small, table, 3));
+    line("resample_back", "64 x 128 x 128, axis 3", t, 0, across);
+  }
+  free(x), free(mid), free(y);
+}
+
 static void optimizers(int64_t n) {
   float *w = floats(n), *g = floats(n), *m = floats(n), *v = floats(n), y;
   for (int64_t i = 0; i < n; i++)
@@ -318,6 +345,7 @@ int main(int argc, char **argv) {
   rows(1024, 384);
   rows(1024, 8192);
   images();
+  resampling();
   optimizers(10000000);
   return 0;
 }

@@ -222,3 +222,29 @@ for name, at, f, attrs in [
     x = torch.tensor(at, dtype=torch.float64)
     y, dy, (dx,) = forward(f, x)
     emit(name + "_back_tie", name + "_back", [x, dy], [dx], **attrs)
+
+
+def taps(mode, n, m, align):
+    """The taps of F.interpolate from n elements to m, as (first, weight), by its definition."""
+    first, weight = [], []
+    for o in range(m):
+        at = o * (n - 1) / (m - 1) if align else (o + 0.5) * n / m - 0.5
+        near = int(at + 0.5) if mode == "nearest-exact" else int(max(at, 0))
+        ratio = 0.0 if mode == "nearest-exact" or near + 1 == n else max(at, 0) - near
+        first.append(near)
+        weight.append([1 - ratio, ratio])
+    return torch.tensor(first, dtype=torch.int32), torch.tensor(weight)
+
+
+for name, shape, m, mode, align in [
+    ("resample_up", (2, 3, 5), 8, "linear", False),
+    ("resample_corners", (1, 2, 4), 9, "linear", True),
+    ("resample_down", (2, 2, 7), 3, "linear", False),
+    ("resample_nearest", (1, 3, 4), 6, "nearest-exact", False),
+]:
+    x = rand(*shape)
+    first, weight = taps(mode, shape[2], m, align)
+    more = {} if mode == "nearest-exact" else {"align_corners": align}
+    y, dy, (dx,) = forward(lambda a: F.interpolate(a, m, mode=mode, **more), x)
+    emit(name, "resample", [x, first, weight], [y], axis=2)
+    emit(name + "_back", "resample_back", [first, weight, dy], [dx], axis=2, length=shape[2])

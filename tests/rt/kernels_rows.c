@@ -376,6 +376,53 @@ static void first_of_equal(void **state) {
   free(x), free(y), free(at);
 }
 
+// Sums of taps do not depend on the number of threads, and the gradient is the transpose.  The
+// elements that no tap has, the last ones, do not spread.
+static void resampling(void **state) {
+  (void)state;
+  int64_t x_shape[] = {37, 53, 29}, n = 53, m = 71, taps = 3, table[] = {m, taps};
+  for (int64_t axis = 1; axis < 3; axis++) {
+    int64_t shape[] = {37, axis == 1 ? n : 29, axis == 1 ? 29 : n};
+    int64_t nx = 37 * n * 29, ny = 37 * m * 29, inner = axis == 1 ? 29 : 1;
+    float *x = floats(nx, 1), *dy = floats(ny, 2), *weight = floats(m * taps, 3);
+    int32_t *first = calloc((size_t)m, sizeof *first);
+    float *y = results(ny), *dx = results(nx);
+    memcpy(x_shape, shape, sizeof shape);
+    for (int64_t o = 0; o < m; o++)
+      first[o] = (int32_t)(o * (n - 4) / m) - 1;
+    for (int64_t i = 0; i < nx; i++)
+      if (i / inner % n == n - 1) x[i] = NAN;
+    bool again = false;
+    FOR_THREADS {
+      float *got = results(ny), *got_dx = results(nx);
+      assert_int_equal(nnrt_resample_f32(got, x, first, weight, 3, x_shape, table, axis), 0);
+      assert_int_equal(nnrt_resample_back_f32(got_dx, first, weight, dy, 3, x_shape, table, axis),
+                       0);
+      if (again) {
+        assert_same_bits("resample", got, y, (size_t)ny * sizeof *got);
+        assert_same_bits("resample_back", got_dx, dx, (size_t)nx * sizeof *got);
+      }
+      again = true;
+      memcpy(y, got, (size_t)ny * sizeof *got);
+      memcpy(dx, got_dx, (size_t)nx * sizeof *got);
+      free(got), free(got_dx);
+    }
+    double left = 0, right = 0, size = 0;
+    for (int64_t i = 0; i < ny; i++) {
+      left += (double)y[i] * (double)dy[i];
+      size += fabs((double)y[i] * (double)dy[i]);
+    }
+    for (int64_t i = 0; i < nx; i++) {
+      if (i / inner % n == n - 1)
+        assert_true(dx[i] == 0);
+      else
+        right += (double)x[i] * (double)dx[i];
+    }
+    assert_true(fabs(left - right) < 1e-6 * size);
+    free(x), free(dy), free(weight), free(first), free(y), free(dx);
+  }
+}
+
 TEST_GROUP(kernels_rows) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layer_norm),      cmocka_unit_test(softmax),
@@ -383,6 +430,7 @@ TEST_GROUP(kernels_rows) {
       cmocka_unit_test(bad_labels),      cmocka_unit_test(reductions),
       cmocka_unit_test(nan_is_not_lost), cmocka_unit_test(sum_squares),
       cmocka_unit_test(pooling),         cmocka_unit_test(first_of_equal),
+      cmocka_unit_test(resampling),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
