@@ -26,10 +26,14 @@ static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t
   return true;
 }
 
-// Reads everything but the pads.
-static bool read_strides(Node *n, const int64_t *kernel, Geometry *g) {
+// auto_pad: enough padding for a result of the input divided by the stride, rounded up.  Without
+// `pads` they are left to the caller.
+static bool read_geometry(Node *n, const int64_t *kernel, bool pads, Geometry *g) {
   const Type *x = n->in[0]->type;
+  const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
   *g = (Geometry){.n = x->ndim - 2};
+  for (int i = 0; i < MAX_NDIM; i++)
+    g->kernel[i] = g->stride[i] = g->dilation[i] = 1;
   if (g->n < 1) return node_fail(n, "operand 0 has no spatial dimensions");
   // A convolution's kernel is that of its weight.
   if (kernel)
@@ -38,15 +42,10 @@ static bool read_strides(Node *n, const int64_t *kernel, Geometry *g) {
     return node_fail(n, "has no kernel_shape");
   else if (!read_list(n, "kernel_shape", g->n, 1, 1, g->kernel))
     return false;
-  return read_list(n, "strides", g->n, 1, 1, g->stride) &&
-         read_list(n, "dilations", g->n, 1, 1, g->dilation);
-}
-
-// auto_pad: enough padding for a result of the input divided by the stride, rounded up.
-static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
-  const Type *x = n->in[0]->type;
-  const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
-  if (!read_strides(n, kernel, g)) return false;
+  if (!read_list(n, "strides", g->n, 1, 1, g->stride) ||
+      !read_list(n, "dilations", g->n, 1, 1, g->dilation))
+    return false;
+  if (!pads) return true;
   if (str_equal(auto_pad, "NOTSET")) return read_list(n, "pads", 2 * g->n, 0, 0, g->pad);
   if (str_equal(auto_pad, "VALID")) return true;
   bool upper = str_equal(auto_pad, "SAME_UPPER");
@@ -93,7 +92,7 @@ bool import_conv(Node *n) {
   Value *x = n->in[0], *w = n->in[1], *bias = node_in(n, 2);
   Geometry g;
   if (!check_kernel(n)) return false;
-  if (!read_geometry(n, w->type->dim + 2, &g)) return false;
+  if (!read_geometry(n, w->type->dim + 2, true, &g)) return false;
   Value *y = build_op(n->b, OP_conv, IN(x, w),
                       ATTRS(a_list("strides", g.stride, g.n), a_list("pads", g.pad, 2 * g.n),
                             a_list("dilations", g.dilation, g.n),
@@ -120,7 +119,7 @@ static bool read_crop(Node *n, const Geometry *g, Crop *c) {
   const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
   bool upper = str_equal(auto_pad, "SAME_UPPER");
   bool same = upper || str_equal(auto_pad, "SAME_LOWER"), given = same;
-  int64_t pad[2 * MAX_NDIM] = {0}, extra[MAX_NDIM];
+  int64_t pad[2 * MAX_NDIM] = {0}, extra[MAX_NDIM] = {0};
   if (!same && !str_equal(auto_pad, "NOTSET") && !str_equal(auto_pad, "VALID"))
     return node_fail(n, "auto_pad '%s' is unknown", auto_pad);
   if (!read_list(n, "output_padding", g->n, 0, 0, extra)) return false;
@@ -156,9 +155,9 @@ static bool read_crop(Node *n, const Geometry *g, Crop *c) {
 bool import_conv_transpose(Node *n) {
   Value *x = n->in[0], *w = n->in[1], *bias = node_in(n, 2);
   Geometry g;
-  Crop c;
+  Crop c = {0};
   int64_t group = node_int(n, "group", 1);
-  if (!check_kernel(n) || !read_strides(n, w->type->dim + 2, &g) || !read_crop(n, &g, &c))
+  if (!check_kernel(n) || !read_geometry(n, w->type->dim + 2, false, &g) || !read_crop(n, &g, &c))
     return false;
   if (group < 1 || w->type->dim[0] % group || x->type->dim[1] != w->type->dim[0])
     return node_fail(n, "its input has %lld channels, and its weight is for %lld in %lld groups",
@@ -195,7 +194,7 @@ bool import_conv_transpose(Node *n) {
 // The last window must start inside the input or the padding before it.
 static bool pool_geometry(Node *n, Geometry *g) {
   const Type *x = n->in[0]->type;
-  if (!read_geometry(n, NULL, g)) return false;
+  if (!read_geometry(n, NULL, true, g)) return false;
   bool ceil_mode = node_int(n, "ceil_mode", 0) != 0;
   g->out[0] = x->dim[0];
   g->out[1] = x->dim[1];

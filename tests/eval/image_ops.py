@@ -107,7 +107,49 @@ def conv_transpose(r):
     return case
 
 
-OPERATORS = [conv_transpose]
+def resize(r):
+    ndim = r.randint(1, 4)
+    shape = [r.randint(1, 6) for _ in range(ndim)]
+    opset = r.choice([11, 13, 18, 19])
+    mode = r.choice(["nearest", "linear", "cubic"])
+    how = r.choice(["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"] +
+                   ["half_pixel_symmetric"] * (opset >= 19))
+    a = {"mode": mode, "coordinate_transformation_mode": how}
+    if mode == "nearest":
+        a["nearest_mode"] = r.choice(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+    if mode == "cubic":
+        a["cubic_coeff_a"] = r.choice([-0.75, -0.5])
+        a["exclude_outside"] = r.randint(0, 1)
+    if how == "tf_crop_and_resize":
+        a["extrapolation_value"] = r.choice([0.0, 2.5])
+    axes = list(range(ndim))
+    if opset >= 18:
+        if mode != "nearest":
+            a["antialias"] = r.randint(0, 1)
+        if r.random() < 0.5:
+            axes = sorted(r.sample(axes, r.randint(1, ndim)))
+            a["axes"] = axes
+    # Of numbers of one sign few sums cancel, so a relative difference is one of rounding.
+    case = Case("Resize", opset).input("x", numbers(r, *shape) + 2)
+    roi = None
+    if how == "tf_crop_and_resize":
+        ends = [sorted(r.uniform(-0.2, 1.2) for _ in range(2)) for _ in axes]
+        roi = numpy.array([e[0] for e in ends] + [e[1] for e in ends], numpy.float32)
+    case.setting("roi", roi if roi is not None or r.random() < 0.5 else numpy.zeros(0, numpy.float32))
+    scales = numpy.array([r.choice([0.4, 0.5, 0.75, 1, 1.5, 2, 2.6, 3]) for _ in axes], numpy.float32)
+    scales = numpy.maximum(scales, [numpy.float32(1 / shape[i]) for i in axes])
+    if r.random() < 0.5:
+        case.setting("scales", scales.astype(numpy.float32))
+    else:
+        case.setting("scales", None)
+        case.setting("sizes", numpy.array([max(1, round(float(s) * shape[i])) for s, i in zip(scales, axes)], numpy.int64))
+        if opset >= 18:
+            a["keep_aspect_ratio_policy"] = r.choice(["stretch", "not_larger", "not_smaller"])
+    case.attributes = a
+    return case
+
+
+OPERATORS = [conv_transpose, resize]
 
 
 def write(case, folder):

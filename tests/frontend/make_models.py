@@ -16,7 +16,8 @@ F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
 def node(op, inputs, outputs, name="", **attributes):
-    return helper.make_node(op, inputs.split(), outputs.split(), name=name, **attributes)
+    names = inputs.split() if isinstance(inputs, str) else inputs  # a list may leave operands out: ""
+    return helper.make_node(op, names, outputs.split(), name=name, **attributes)
 
 
 def value(name, shape, dtype=F32):
@@ -26,6 +27,10 @@ def value(name, shape, dtype=F32):
 def weight(name, *shape):
     count = int(np.prod(shape))
     return numpy_helper.from_array(np.arange(count, dtype=np.float32).reshape(shape), name)
+
+
+def numbers(name, *items):
+    return numpy_helper.from_array(np.array(items, dtype=np.float32), name)
 
 
 def ints(name, *items):
@@ -334,8 +339,31 @@ def image_errors():
         [node("ConvTranspose", "x w", "a", "/pads", pads=[4, 4, 4, 4]),
          node("ConvTranspose", "x w", "b", "/length", output_shape=[9]),
          node("ConvTranspose", "x v", "c", "/channels"),
-         node("ConvTranspose", "x w", "d", "/auto", auto_pad="SAME")],
-        [value("x", [1, 2, 5, 5])], "a b c d", [weight("w", 2, 3, 3, 3), weight("v", 3, 3, 3, 3)], opset=18)
+         node("ConvTranspose", "x w", "d", "/auto", auto_pad="SAME"),
+         node("Resize", ["x"], "e", "/none"),
+         node("Resize", ["x", "", "two", "sizes"], "f", "/both"),
+         node("Resize", ["x", "", "three"], "g", "/three"),
+         node("Resize", ["x", "", "given"], "h", "/data"),
+         node("Resize", ["x", "", "two"], "i", "/mode", mode="area"),
+         node("Resize", ["x", "", "two"], "j", "/antialias", antialias=1),
+         node("Resize", ["x", "", "two"], "k", "/transformation", coordinate_transformation_mode="half"),
+         node("Resize", ["n", "", "two"], "l", "/integers", mode="linear"),
+         node("Resize", ["x", "", "two"], "m", "/crop", coordinate_transformation_mode="tf_crop_and_resize"),
+         node("Resize", ["x", "", "axes"], "o", "/axes", axes=[1, -3]),
+         node("Resize", ["x", "", "minus"], "p", "/minus")],
+        [value("x", [1, 2, 5, 5]), value("n", [1, 2, 5, 5], I64), value("given", [4])], "a b c d e f g h i j k l m o p",
+        [weight("w", 2, 3, 3, 3), weight("v", 3, 3, 3, 3), ints("sizes", 1, 2, 10, 10), numbers("two", 1, 1, 2, 2),
+         numbers("three", 1, 2, 2), numbers("axes", 2, 2), numbers("minus", 1, 1, -2, 2)], opset=18)
+
+
+def resized():
+    """Linear interpolation of rows and columns, and integers of the nearest columns, of which the last is outside."""
+    return model(
+        [node("Resize", ["x", "", "twice"], "y", "/linear", mode="linear"),
+         node("Resize", ["n", "roi", "", "sizes"], "z", "/nearest", coordinate_transformation_mode="tf_crop_and_resize",
+              extrapolation_value=7.0, axes=[1])],
+        [value("x", [1, 2, 2, 4]), value("n", [2, 3], I64)], "y z",
+        [numbers("twice", 1, 1, 2, 0.5), numbers("roi", 0, 1.5), ints("sizes", 4)], opset=18)
 
 
 def batch_norm(call=None, producer="pytorch", twice=False, **attributes):
@@ -545,7 +573,7 @@ def main():
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
-              deep, merged, attribute, image_errors):
+              deep, merged, attribute, image_errors, resized):
         save(f.__name__, f())
     legit = "_native_batch_norm_legit_functional.default](args = (%x, %g, [%b, (%c)], %mean, %var, True, 0.1, 1e-05"
     save("constant_nodes_of_pytorch", produced_by(constant_weights(), "pytorch"))
