@@ -141,6 +141,8 @@ CASES = [
     Case("vit", "zero3", 2, CLIP, MOMENTUM, dtype="bf16"),
     Case("moe", "ep", 2, (), SGD, dtype="bf16"),
     Case("bert", "vp", 2, CLIP, SGD, dtype="f16"),
+    Case("unet_resize", "dp=2,tp=2", 4, CLIP, SGD),
+    Case("unet", "tp", 2, CLIP, SGD),
 ]
 # Of --check: model, plan, target, and passes.
 CHECKED = [("wide", "pp=2,dp=2", "cpu", "plan_memory"), ("gpt", "dp=2,tp=2", "cpu", "bucket_grads|fuse"),

@@ -160,6 +160,36 @@ class Recycle(nn.Module):
         return self.head(self.ln_f(y))
 
 
+class Unet(nn.Module):
+    """A U-Net on images of 8x8: two steps down, two steps up by transposed convolutions or by interpolation."""
+
+    def __init__(self, up):
+        super().__init__()
+        self.into = nn.Conv2d(1, 8, 3, padding=1)
+        self.down = nn.ModuleList([nn.Conv2d(8, 16, 3, 2, 1), nn.Conv2d(16, 16, 3, 2, 1)])
+        self.up = up
+        self.join = nn.ModuleList([nn.Conv2d(32, 16, 3, padding=1), nn.Conv2d(24, 8, 3, padding=1)])
+        self.out = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x):                                            # (batch, 1, 8, 8)
+        x = F.relu(self.into(x))
+        kept = []
+        for down in self.down:
+            kept.append(x)
+            x = F.relu(down(x))
+        for up, join in zip(self.up, self.join):
+            x = F.relu(join(torch.cat([up(x), kept.pop()], 1)))
+        return self.out(x).permute(0, 2, 3, 1)                       # (batch, 8, 8, classes)
+
+
+def unet(transposed):
+    if transposed:
+        return Unet(nn.ModuleList([nn.ConvTranspose2d(16, 16, 2, 2),
+                                   nn.ConvTranspose2d(16, 16, 3, 2, 1, output_padding=1, groups=2)]))
+    return Unet(nn.ModuleList([nn.Upsample(scale_factor=2, mode="nearest"),
+                               nn.Upsample(size=(8, 8), mode="bilinear", align_corners=False)]))
+
+
 def model(name):
     torch.manual_seed(20)
     if name == "wide":
@@ -171,4 +201,6 @@ def model(name):
         return Tokens(lambda: Mlp(0.0), causal=False)
     if name == "moe":
         return Tokens(Experts, causal=True)
+    if name in ("unet", "unet_resize"):
+        return unet(name == "unet")
     return {"vit": Vit, "axial": Axial, "recycle": Recycle}[name]()
