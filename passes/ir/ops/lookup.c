@@ -122,6 +122,15 @@ bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
+// Each addend gets the gradient of its row.
+bool gather_back_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *index = op->in[0].value, *dy = op->in[1].value;
+  din[1] = build_op(b, OP_gather, IN(dout[0], index),
+                    ATTRS(*op_attr(op, "axis"), a_i("batch", attr_i(op, "batch"))));
+  din[1] = build_cast(b, din[1], dy->type->dtype);
+  return !b->failed;
+}
+
 // x is (outer, n, inner), the indices (m) or (outer, m), y (outer, m, inner); x is rows `from` to
 // `from + n` of `all`.
 typedef struct Lookup {
