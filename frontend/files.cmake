@@ -32,6 +32,7 @@ set(FRONTEND_FILES
   onnx_ops_norm.c
   onnx_ops_reduce.c
   onnx_ops_resize.c
+  onnx_ops_sampling.c
   onnx_ops_sequence.c
   onnx_ops_shape.c
   onnx_ops_window.c

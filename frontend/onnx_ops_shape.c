@@ -248,6 +248,47 @@ bool import_pad(Node *n) {
   return true;
 }
 
+// Crops or pads with zeros around the center; of an odd number the greater half is at the end.
+bool import_center_crop_pad(Node *n) {
+  const Type *x = n->in[0]->type;
+  Ints want, axes;
+  bool given, has_axes = node_list(n, "axes", &axes);
+  if (!node_ints(n, 1, "shape", &want, &given)) return false;
+  int count = has_axes ? axes.n : x->ndim;
+  if (want.n != count)
+    return node_fail(n, "its shape has %d numbers for %d dimensions", want.n, count);
+  int64_t start[MAX_NDIM] = {0}, step[MAX_NDIM], low[MAX_NDIM] = {0}, cut[MAX_NDIM], dim[MAX_NDIM];
+  bool crops = false, pads = false;
+  for (int i = 0; i < x->ndim; i++) {
+    step[i] = 1;
+    cut[i] = dim[i] = x->dim[i];
+  }
+  for (int i = 0; i < count; i++) {
+    int axis;
+    if (!node_axis(n, has_axes ? axes.at[i] : i, x->ndim, &axis)) return false;
+    int64_t length = x->dim[axis], to = want.at[i];
+    if (to < 0) return node_fail(n, "a length of %lld", (long long)to);
+    dim[axis] = to;
+    cut[axis] = to < length ? to : length;
+    start[axis] = to < length ? (length - to) / 2 : 0;
+    low[axis] = to > length ? (to - length) / 2 : 0;
+    crops = crops || to < length;
+    pads = pads || to > length;
+  }
+  if (!node_shape(n, x->ndim, dim)) return false;
+  Value *y = n->in[0];
+  if (crops)
+    y = build_op(n->b, OP_slice, IN(y),
+                 ATTRS(a_list("starts", start, x->ndim), a_list("steps", step, x->ndim),
+                       a_list("shape", cut, x->ndim)));
+  if (pads)
+    y = build_op(n->b, OP_pad, IN(y),
+                 ATTRS(a_list("low", low, x->ndim), a_list("shape", dim, x->ndim),
+                       a_s("mode", "constant"), a_f("value", 0)));
+  n->out[0] = y;
+  return true;
+}
+
 // Broadcasts both ways: for a 1 in the requested shape, the tensor's own dimension is kept.
 bool import_expand(Node *n) {
   const Type *x = n->in[0]->type;

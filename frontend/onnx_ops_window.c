@@ -26,14 +26,20 @@ static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t
   return true;
 }
 
+// Windows of one element, over `n` spatial dimensions.
+static Geometry single_elements(int n) {
+  Geometry g = {.n = n};
+  for (int i = 0; i < MAX_NDIM; i++)
+    g.kernel[i] = g.stride[i] = g.dilation[i] = 1;
+  return g;
+}
+
 // auto_pad: enough padding for a result of the input divided by the stride, rounded up.  Without
 // `pads` they are left to the caller.
 static bool read_geometry(Node *n, const int64_t *kernel, bool pads, Geometry *g) {
   const Type *x = n->in[0]->type;
   const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
-  *g = (Geometry){.n = x->ndim - 2};
-  for (int i = 0; i < MAX_NDIM; i++)
-    g->kernel[i] = g->stride[i] = g->dilation[i] = 1;
+  *g = single_elements(x->ndim - 2);
   if (g->n < 1) return node_fail(n, "operand 0 has no spatial dimensions");
   // A convolution's kernel is that of its weight.
   if (kernel)
@@ -251,6 +257,157 @@ bool import_average_pool(Node *n) {
   return true;
 }
 
+// Returns the p-th root, of which the gradient at 0 is 0.
+static Value *root(Node *n, Value *x, double p) {
+  if (!x || p == 1) return x;
+  if (p == 2) return node_unary(n, OP_sqrt, x);
+  Value *zero = node_like(n, x, 0), *one = node_like(n, x, 1);
+  Value *positive = build_binary(n->b, OP_greater, x, zero);
+  Value *y =
+      build_binary(n->b, OP_pow, build_where(n->b, positive, x, one), node_like(n, x, 1 / p));
+  return build_where(n->b, positive, y, zero);
+}
+
+// Returns |x|^p.
+static Value *power(Node *n, Value *x, double p) {
+  if (p == 2) return node_unary(n, OP_square, x);
+  x = node_unary(n, OP_abs, x);
+  return p == 1 || !x ? x : build_binary(n->b, OP_pow, x, node_like(n, x, p));
+}
+
+// The attribute is a float in opset 1.
+static bool read_p(Node *n, double *p) {
+  const Onnx__AttributeProto *attr = node_attr(n, "p");
+  *p = !attr ? 2 : attr->has_f ? (double)attr->f : (double)attr->i;
+  return *p >= 1 || node_fail(n, "p is %g", *p);
+}
+
+// (sum of |x|^p)^(1/p) over each window.
+bool import_lp_pool(Node *n) {
+  Geometry g = {0};
+  double p, count = 1;
+  if (!read_p(n, &p) || !pool_geometry(n, &g)) return false;
+  for (int i = 0; i < g.n; i++) {
+    // The mean counts padding, so that it is the sum divided by the kernel's size; with ceil_mode
+    // the last window ends after the padding.
+    int64_t end = (g.out[2 + i] - 1) * g.stride[i] + (g.kernel[i] - 1) * g.dilation[i] + 1;
+    int64_t pad = end - n->in[0]->type->dim[2 + i] - g.pad[i];
+    if (pad > g.pad[g.n + i]) g.pad[g.n + i] = pad;
+    count *= (double)g.kernel[i];
+  }
+  Value *mean = build_op(n->b, OP_avg_pool, IN(power(n, n->in[0], p)),
+                         ATTRS(a_list("kernel", g.kernel, g.n), a_list("strides", g.stride, g.n),
+                               a_list("pads", g.pad, 2 * g.n), a_list("dilations", g.dilation, g.n),
+                               a_b("include_pad", true), a_b("channels_last", false),
+                               a_list("shape", g.out, g.n + 2)));
+  n->out[0] = root(n, build_scale(n->b, mean, count), p);
+  return true;
+}
+
+// Puts the elements of a pooling back to their places in zeros: `index` is that in the whole
+// result.
+bool import_max_unpool(Node *n) {
+  Value *x = n->in[0], *index = n->in[1];
+  const Type *t = x->type;
+  Geometry g = {0};
+  Ints shape;
+  bool given, extended = false;
+  if (!read_geometry(n, NULL, true, &g)) return false;
+  if (!node_ints(n, 2, "output_shape", &shape, &given)) return false;
+  if (!type_same_dims(t, index->type))
+    return node_fail(n, "its operands are %s and %s", type_text(n->a, t),
+                     type_text(n->a, index->type));
+  int64_t dim[MAX_NDIM] = {t->dim[0], t->dim[1]}, low[MAX_NDIM] = {0};
+  for (int i = 0; i < g.n; i++) {
+    // A place that two windows have would need one of two elements.
+    if (g.kernel[i] > g.stride[i])
+      return node_fail(n, "windows of %lld elements, %lld apart, overlap: this is not supported",
+                       (long long)g.kernel[i], (long long)g.stride[i]);
+    dim[2 + i] = (t->dim[2 + i] - 1) * g.stride[i] - g.pad[i] - g.pad[g.n + i] + g.kernel[i];
+    if (dim[2 + i] < 1) return node_fail(n, "its pads leave no element of its result");
+  }
+  if (given && shape.n != t->ndim)
+    return node_fail(n, "output_shape has %d numbers, and %d are needed", shape.n, t->ndim);
+  for (int i = 0; given && i < t->ndim; i++) {
+    if (shape.at[i] < dim[i] || (i < 2 && shape.at[i] > dim[i]))
+      return node_fail(n, "output_shape is %lld along dimension %d, and its windows give %lld",
+                       (long long)shape.at[i], i, (long long)dim[i]);
+    extended = extended || shape.at[i] > dim[i];
+  }
+  if (!node_shape(n, t->ndim, given ? shape.at : dim)) return false;
+  // The index within its plane: the planes are tables with indices of their own.
+  int64_t planes[] = {dim[0], dim[1], product(dim, 2, t->ndim)};
+  int64_t places[] = {dim[0], dim[1], product(t->dim, 2, t->ndim)}, count = planes[0] * planes[1];
+  if (!node_small(n, count)) return false;
+  int64_t *start = arena_array(n->a, int64_t, count);
+  for (int64_t i = 0; i < count; i++)
+    start[i] = i * planes[2];
+  const Type *first = type_new(n->b->g->module, DT_i64, 3, (int64_t[]){dim[0], dim[1], 1});
+  index = build_reshape(n->b, build_cast(n->b, index, DT_i64), 3, places);
+  index = node_binary(n, OP_sub, index, build_constant(n->b, first, start));
+  Value *y = build_op(n->b, OP_gather_back, IN(index, build_reshape(n->b, x, 3, places)),
+                      ATTRS(a_i("axis", 2), a_list("shape", planes, 3), a_i("batch", 2)));
+  y = build_reshape(n->b, build_cast(n->b, y, t->dtype), t->ndim, dim);
+  if (extended)
+    y = build_op(n->b, OP_pad, IN(y),
+                 ATTRS(a_list("low", low, t->ndim), a_list("shape", shape.at, t->ndim),
+                       a_s("mode", "constant"), a_f("value", 0)));
+  n->out[0] = y;
+  return true;
+}
+
+// Adds up blocks (n, c * block, positions) at their positions in an image (n, c, spatial): the
+// transposed convolution whose kernel has a single 1 for each element of the block.
+bool import_col2im(Node *n) {
+  const Type *t = n->in[0]->type;
+  Ints image, block;
+  bool given, has_block;
+  if (!node_ints(n, 1, "image_shape", &image, &given) ||
+      !node_ints(n, 2, "block_shape", &block, &has_block))
+    return false;
+  Geometry g = single_elements(image.n);
+  if (!given || !has_block || block.n != g.n || g.n < 1 || g.n > 3 || t->ndim != 3)
+    return node_fail(n, "its operand %s has no blocks of %d dimensions in an image of %d",
+                     type_text(n->a, t), block.n, image.n);
+  if (!read_list(n, "strides", g.n, 1, 1, g.stride) ||
+      !read_list(n, "pads", 2 * g.n, 0, 0, g.pad) ||
+      !read_list(n, "dilations", g.n, 1, 1, g.dilation))
+    return false;
+  int64_t size = 1, positions = 1, dy[MAX_NDIM] = {t->dim[0], t->dim[1]};
+  for (int i = 0; i < g.n; i++) {
+    g.kernel[i] = block.at[i];
+    if (block.at[i] < 1 || image.at[i] < 1 || block.at[i] > INT32_MAX || image.at[i] > INT32_MAX)
+      return node_fail(n, "blocks of length %lld in an image of length %lld",
+                       (long long)block.at[i], (long long)image.at[i]);
+    int64_t room = image.at[i] + g.pad[i] + g.pad[g.n + i] - (block.at[i] - 1) * g.dilation[i] - 1;
+    dy[2 + i] = room < 0 ? 0 : room / g.stride[i] + 1;
+    if (__builtin_mul_overflow(size, block.at[i], &size) ||
+        __builtin_mul_overflow(positions, dy[2 + i], &positions))
+      return node_fail(n, "its shape overflows");
+  }
+  int64_t channels = t->dim[1] / size;
+  if (t->dim[1] % size || t->dim[2] != positions || channels < 1)
+    return node_fail(n,
+                     "its operand is %s, and %lld positions of blocks of %lld elements are needed",
+                     type_text(n->a, t), (long long)positions, (long long)size);
+  if (!node_small(n, t->dim[1]) || !node_small(n, t->dim[1] * size)) return false;
+  int64_t w_dim[MAX_NDIM] = {t->dim[1], 1}, dim[MAX_NDIM] = {t->dim[0], channels};
+  for (int i = 0; i < g.n; i++) {
+    w_dim[2 + i] = g.kernel[i];
+    dim[2 + i] = image.at[i];
+  }
+  if (!node_shape(n, g.n + 2, dim)) return false;
+  Tensor w = tensor_new(n->a, type_new(n->b->g->module, t->dtype, g.n + 2, w_dim));
+  for (int64_t i = 0; i < t->dim[1]; i++)
+    tensor_set_f(&w, i * size + i % size, 1);
+  Value *y = build_reshape(n->b, n->in[0], g.n + 2, dy);
+  n->out[0] = build_op(n->b, OP_conv_back_x, IN(build_constant(n->b, w.type, w.data), y),
+                       ATTRS(a_list("strides", g.stride, g.n), a_list("pads", g.pad, 2 * g.n),
+                             a_list("dilations", g.dilation, g.n), a_i("group", channels),
+                             a_b("channels_last", false), a_list("shape", dim, g.n + 2)));
+  return true;
+}
+
 static int spatial_axes(const Node *n, int64_t *axes) {
   int count = 0;
   for (int i = 2; i < n->in[0]->type->ndim; i++)
@@ -270,5 +427,14 @@ bool import_global_max_pool(Node *n) {
   int count = spatial_axes(n, axes);
   n->out[0] = build_op(n->b, OP_reduce_max, IN(n->in[0]),
                        ATTRS(a_list("axes", axes, count), a_b("keep", true)));
+  return true;
+}
+
+bool import_global_lp_pool(Node *n) {
+  int64_t axes[MAX_NDIM];
+  int count = spatial_axes(n, axes);
+  double p;
+  if (!read_p(n, &p)) return false;
+  n->out[0] = root(n, build_reduce_sum(n->b, power(n, n->in[0], p), axes, count, true), p);
   return true;
 }

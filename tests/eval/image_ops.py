@@ -2,8 +2,9 @@
 
     BUILD=build python tests/eval/image_ops.py [--count N] [--seed S] [OPTIONS OF nnaot-eval ...]
 
-N random nodes of each operator become cases as those of the backend suite, and nnaot-eval runs them. The results are those of
-onnx.reference, except for operators that it computes for some attributes only: these have a definition here.  Exit status 1 if a case is not passed; 77, which ctest takes as skipped, without the onnx package.
+N random nodes of each operator become cases as those of the backend suite, and nnaot-eval runs them. The results are those
+of onnx.reference, except for operators that it computes for some attributes only: these have a definition here.  Exit
+status 1 if a case is not passed; 77, which ctest takes as skipped, without the onnx package.
 """
 import argparse
 import os
@@ -149,7 +150,102 @@ def resize(r):
     return case
 
 
-OPERATORS = [conv_transpose, resize]
+def grid_sample(r):
+    ndim = r.choice([1, 2, 2, 3]) if r.random() < 0.5 else 2
+    n, c = r.randint(1, 2), r.randint(1, 3)
+    size, out = ([r.randint(1, 5) for _ in range(ndim)] for _ in range(2))
+    align = r.randint(0, 1)
+    padding = r.choice(["zeros", "border", "reflection"])
+    if align and padding == "reflection":
+        size = [max(2, k) for k in size]  # the reference divides by the span of one element, which is 0
+    mode = r.choice(["nearest", "linear", "cubic"] if ndim < 3 else ["nearest", "linear"])
+    case = Case("GridSample", 20, mode=mode, padding_mode=padding, align_corners=align)
+    return case.input("x", numbers(r, n, c, *size) + 2).input("grid", numbers(r, n, *out, ndim) * numpy.float32(1.7))
+
+
+def affine_grid(r):
+    ndim, n = r.choice([2, 3]), r.randint(1, 3)
+    case = Case("AffineGrid", 20, align_corners=r.randint(0, 1)).input("theta", numbers(r, n, ndim, ndim + 1))
+    return case.setting("size", numpy.array([n, 2] + [r.randint(2, 5) for _ in range(ndim)], numpy.int64))
+
+
+def roi_align(r):
+    n, c, regions = r.randint(1, 3), r.randint(1, 3), r.randint(1, 4)
+    h, w = r.randint(2, 7), r.randint(2, 7)
+    a = dict(output_height=r.randint(1, 3), output_width=r.randint(1, 3), sampling_ratio=r.randint(1, 3),
+             spatial_scale=r.choice([1.0, 0.5]), mode=r.choice(["avg", "max"]))
+    a["coordinate_transformation_mode"] = r.choice(["half_pixel", "output_half_pixel"])
+    case = Case("RoiAlign", r.choice([16, 22]), **a).input("x", numbers(r, n, c, h, w) + 2)
+    corners = [(r.uniform(-3, h), r.uniform(-3, h)) for _ in range(regions)]
+    boxes = [[x, y, x + r.uniform(0, 9), y + r.uniform(0, 9)] for x, y in corners]
+    case.input("rois", numpy.array(boxes, numpy.float32))
+    return case.input("image", numpy.array([r.randrange(n) for _ in range(regions)], numpy.int64))
+
+
+def lp_pool(r):
+    n, p = r.choice([1, 2, 2, 3]), r.randint(1, 4)
+    size, kernel = [r.randint(3, 6) for _ in range(n)], [r.randint(1, 3) for _ in range(n)]
+    stride, dilation = [r.randint(1, 3) for _ in range(n)], [r.choice([1, 1, 2]) for _ in range(n)]
+    dilation = [d if (k - 1) * d < s else 1 for d, k, s in zip(dilation, kernel, size)]
+    low, high = ([r.randint(0, (k - 1) // 2) for k in kernel] for _ in range(2))
+    a = dict(kernel_shape=kernel, strides=stride, dilations=dilation, pads=low + high, p=p)
+    x = numbers(r, r.randint(1, 2), r.randint(1, 2), *size)
+    powers = numpy.pad(abs(x.astype(float))**p, [(0, 0)] * 2 + list(zip(low, high)))
+    out = [(e - (k - 1) * d - 1) // s + 1 for e, k, d, s in zip(powers.shape[2:], kernel, dilation, stride)]
+    sums = numpy.zeros((*x.shape[:2], *out))
+    for at in numpy.ndindex(*kernel):
+        first = [i * d for i, d in zip(at, dilation)]
+        sums += powers[(slice(None), slice(None), *(slice(f, f + (o - 1) * s + 1, s) for f, o, s in zip(first, out, stride)))]
+    case = Case("LpPool", 18, **a).input("x", x)
+    case.expected = (sums**(1 / p)).astype(numpy.float32)
+    return case
+
+
+def global_lp_pool(r):
+    p, x = r.randint(1, 4), numbers(r, *[r.randint(1, 4) for _ in range(r.randint(3, 5))])
+    case = Case("GlobalLpPool", r.choice([2, 22]), p=p).input("x", x)
+    case.expected = ((abs(x.astype(float))**p).sum(tuple(range(2, x.ndim)), keepdims=True)**(1 / p)).astype(numpy.float32)
+    return case
+
+
+def max_unpool(r):
+    n = r.randint(1, 3)
+    size, kernel, batch = [r.randint(1, 4) for _ in range(n)], [r.randint(1, 3) for _ in range(n)], [r.randint(1, 2), 2]
+    stride = [k + r.randint(0, 1) for k in kernel]
+    whole = [(i - 1) * s + k for i, s, k in zip(size, stride, kernel)]
+    index = numpy.zeros((*batch, *size), numpy.int64)
+    for at in numpy.ndindex(*index.shape):
+        place = [*at[:2], *(i * s + r.randrange(k) for i, s, k in zip(at[2:], stride, kernel))]
+        index[at] = numpy.ravel_multi_index(place, (*batch, *whole))
+    case = Case("MaxUnpool", 11, kernel_shape=kernel, strides=stride)
+    case.input("x", numbers(r, *index.shape)).input("index", index)
+    if r.random() < 0.5:
+        case.setting("shape", numpy.array(batch + [w + r.randint(0, 2) for w in whole], numpy.int64))
+    return case
+
+
+def col2im(r):
+    n = r.randint(1, 3)
+    image, block = [r.randint(3, 6) for _ in range(n)], [r.randint(1, 3) for _ in range(n)]
+    a = dict(strides=[r.randint(1, 3) for _ in range(n)], dilations=[1 if b > 2 else r.randint(1, 2) for b in block],
+             pads=[r.randint(0, 1) for _ in range(2 * n)])
+    positions = [(i + a["pads"][k] + a["pads"][n + k] - (block[k] - 1) * a["dilations"][k] - 1) // a["strides"][k] + 1
+                 for k, i in enumerate(image)]
+    x = numbers(r, r.randint(1, 2), r.randint(1, 3) * int(numpy.prod(block)), int(numpy.prod(positions))) + 2
+    case = Case("Col2Im", 18, **a).input("x", x)
+    return case.setting("image", numpy.array(image, numpy.int64)).setting("block", numpy.array(block, numpy.int64))
+
+
+def center_crop_pad(r):
+    shape = [r.randint(1, 6) for _ in range(r.randint(1, 4))]
+    axes = r.sample(range(len(shape)), r.randint(1, len(shape)))
+    a = {"axes": [i - len(shape) * r.randint(0, 1) for i in axes]} if r.random() < 0.7 else {}
+    case = Case("CenterCropPad", 18, **a).input("x", numbers(r, *shape))
+    return case.setting("shape", numpy.array([r.randint(1, 8) for _ in (axes if a else shape)], numpy.int64))
+
+
+OPERATORS = [conv_transpose, resize, grid_sample, affine_grid, roi_align, lp_pool, global_lp_pool, max_unpool, col2im,
+             center_crop_pad]
 
 
 def write(case, folder):

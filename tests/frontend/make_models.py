@@ -356,6 +356,29 @@ def image_errors():
          numbers("three", 1, 2, 2), numbers("axes", 2, 2), numbers("minus", 1, 1, -2, 2)], opset=18)
 
 
+def sampling_errors():
+    """Operators of points and windows with attributes and operands that they do not have."""
+    return model(
+        [node("GridSample", "x points", "a", "/points"),
+         node("GridSample", "x grid", "b", "/mode", mode="area"),
+         node("GridSample", "x grid", "c", "/padding", padding_mode="wrap"),
+         node("AffineGrid", "theta three", "d", "/size"),
+         node("AffineGrid", "theta five", "e", "/matrix"),
+         node("RoiAlign", "x rois image", "f", "/adaptive"),
+         node("RoiAlign", "x rois image", "g", "/sum", mode="sum", sampling_ratio=2),
+         node("RoiAlign", "x rois rois", "h", "/images", sampling_ratio=2),
+         node("LpPool", "x", "i", "/p", kernel_shape=[2, 2], p=0),
+         node("MaxUnpool", "x index", "j", "/overlap", kernel_shape=[3, 3], strides=[2, 2]),
+         node("MaxUnpool", "x index small", "k", "/small", kernel_shape=[2, 2], strides=[2, 2]),
+         node("Col2Im", "rows image_shape block", "l", "/blocks"),
+         node("CenterCropPad", "x three", "m", "/crop")],
+        [value("x", [1, 2, 5, 5]), value("points", [1, 3, 3, 3]), value("grid", [1, 3, 3, 2]), value("theta", [1, 2, 3]),
+         value("rois", [2, 4]), value("image", [2], I64), value("index", [1, 2, 5, 5], I64), value("rows", [1, 8, 9])],
+        "a b c d e f g h i j k l m",
+        [ints("three", 1, 2, 3), ints("five", 1, 2, 3, 4, 5), ints("small", 1, 2, 9, 10), ints("image_shape", 4, 5),
+         ints("block", 2, 2)], opset=20)
+
+
 def resized():
     """Linear interpolation of rows and columns, and integers of the nearest columns, of which the last is outside."""
     return model(
@@ -573,7 +596,8 @@ def main():
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
-              deep, merged, attribute, image_errors, resized):
+              deep, merged, attribute, image_errors, sampling_errors,
+              resized):
         save(f.__name__, f())
     legit = "_native_batch_norm_legit_functional.default](args = (%x, %g, [%b, (%c)], %mean, %var, True, 0.1, 1e-05"
     save("constant_nodes_of_pytorch", produced_by(constant_weights(), "pytorch"))
