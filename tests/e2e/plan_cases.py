@@ -28,6 +28,7 @@ MODELS = {
                     flags=["--detach", "/h.2/Add_1,/h.2_1/Add_1"]),
     "moe": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
     "unet": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [8, 8], 8)}),
+    "warp": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [8, 8], 8)}),
     "unet_resize": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [8, 8], 8)}),
 }
 
@@ -45,11 +46,12 @@ INTERLACED, SPREAD, UNEQUAL = (str(pathlib.Path(__file__).resolve().parent / "pl
 PLANS = [
     ("dp", ALL, [4, 2, 8], [], [SUM]),
     ("dp", ["bert", "gpt", "moe"], [2, 4], ["--micro-batches", 2], [SUM]),
-    ("dp", ["unet", "unet_resize"], [2, 4], [], [SUM]),
+    ("dp", ["unet", "unet_resize", "warp"], [2, 4], [], [SUM]),
     ("dp", ["axial", "gpt", "bert"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SUM]),
     ("tp", ALL, [8, 2, 4], [], [SUM]),
     ("tp", ["gpt", "moe"], [2, 4], ["--micro-batches", 2], [SUM]),
     ("tp", ["unet_resize", "unet"], [2, 4], [], [SUM]),
+    ("dp=2,tp=2", ["warp"], [4], [], [SUM]),
     ("tp", ["gpt", "moe"], [4], ["--cluster", "cpu:4x2"], [SUM]),  # in each node, then between them
     ("sp", LANGUAGE, [4, 2, 8], [], [SCATTER, GATHER]),
     ("vp", LANGUAGE, [2, 8, 4], [], [SUM]),

@@ -190,6 +190,24 @@ def unet(transposed):
                                nn.Upsample(size=(8, 8), mode="bilinear", align_corners=False)]))
 
 
+class Warp(nn.Module):
+    """Features of an image at points that it determines: gradients of the image and of the points."""
+
+    def __init__(self):
+        super().__init__()
+        self.features, self.points = nn.Conv2d(1, 16, 3, padding=1), nn.Linear(64, 128)
+        self.out = nn.Conv2d(16, 8, 1)
+
+    def forward(self, x):                                            # (batch, 1, 8, 8)
+        at = torch.arange(8) / 4 - 0.9
+        grid = torch.stack([at.expand(8, 8), at[:, None].expand(8, 8)], -1)
+        grid = grid + 0.2 * torch.tanh(self.points(x.flatten(1))).reshape(-1, 8, 8, 2)
+        x = torch.tanh(self.features(x))
+        y = F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
+        y = y + F.grid_sample(x, grid, mode="bicubic", padding_mode="zeros", align_corners=True)
+        return self.out(y).permute(0, 2, 3, 1)                       # (batch, 8, 8, classes)
+
+
 def model(name):
     torch.manual_seed(20)
     if name == "wide":
@@ -203,4 +221,4 @@ def model(name):
         return Tokens(Experts, causal=True)
     if name in ("unet", "unet_resize"):
         return unet(name == "unet")
-    return {"vit": Vit, "axial": Axial, "recycle": Recycle}[name]()
+    return {"vit": Vit, "axial": Axial, "recycle": Recycle, "warp": Warp}[name]()
