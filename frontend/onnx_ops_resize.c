@@ -95,7 +95,8 @@ static double cubic_kernel(double x, double a) {
 static int64_t reach_of(const Resize *r, const ResizeAxis *a) {
   if (r->mode == NEAREST) return 1;
   int64_t reach = r->mode == CUBIC ? 2 : 1;
-  return r->antialias && a->scale < 1 ? (int64_t)ceil((double)reach / a->scale) : reach;
+  if (!r->antialias || a->scale >= 1) return reach;
+  return (int64_t)fmin(ceil((double)reach / a->scale), INT32_MAX);
 }
 
 // Sets weight[2 * reach] for position o, of the elements from `first` on; false if the position is
@@ -142,7 +143,7 @@ typedef struct Taps {
 
 static bool find_taps(Node *n, const Resize *r, const ResizeAxis *a, Taps *t) {
   int64_t window = 2 * reach_of(r, a);
-  if (a->length > INT32_MAX || !node_small(n, a->size * window)) return false;
+  if (!node_small(n, a->size * window)) return false;
   double *all = arena_array(n->a, double, a->size *window);
   int64_t *skipped = arena_array(n->a, int64_t, a->size);
   t->first = arena_array(n->a, int32_t, a->size);
@@ -283,8 +284,7 @@ static bool take_sizes(Node *n, ResizeAxis *a, int count, const double *size) {
     return node_fail(n, "keep_aspect_ratio_policy '%s' is unknown", policy);
   for (int i = 0; i < count; i++) {
     if (!(size[i] >= 1) || !(size[i] < INT32_MAX)) return node_fail(n, "a size of %g", size[i]);
-    if (a[i].length < 1)
-      return node_fail(n, "its operand %s is empty", type_text(n->a, n->in[0]->type));
+    if (a[i].length < 1) return node_fail(n, "its operand is %s", type_text(n->a, n->in[0]->type));
     a[i].size = (int64_t)size[i];
     a[i].scale = size[i] / (double)a[i].length;
     scale = larger ? fmax(scale, a[i].scale) : fmin(scale, a[i].scale);
@@ -304,7 +304,8 @@ static bool resize(Node *n, const Resize *r, ResizeAxis *a, int count) {
   int64_t dim[MAX_NDIM];
   memcpy(dim, x->dim, sizeof dim);
   for (int i = 0; i < count; i++) {
-    if (a[i].length < 1) return node_fail(n, "its operand %s is empty", type_text(n->a, x));
+    if (a[i].length < 1 || a[i].length > INT32_MAX)
+      return node_fail(n, "its operand is %s", type_text(n->a, x));
     dim[a[i].axis] = a[i].size;
   }
   if (!node_shape(n, x->ndim, dim)) return false;

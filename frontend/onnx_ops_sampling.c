@@ -263,7 +263,7 @@ bool import_grid_sample(Node *n) {
     return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, g));
   int64_t points = product(g->dim, 1, k + 1), batch = t->dim[0];
   for (int j = 0; j < k; j++)
-    if (t->dim[2 + j] < 1) return node_fail(n, "its operand %s is empty", type_text(n->a, t));
+    if (t->dim[2 + j] < 1) return node_fail(n, "its operand is %s", type_text(n->a, t));
   grid = build_reshape(n->b, grid, 3, (int64_t[]){batch, points, k});
   Axis axis[3] = {0};
   for (int j = 0; j < k; j++) {

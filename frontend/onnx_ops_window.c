@@ -117,6 +117,13 @@ typedef struct Crop {
   int64_t before[MAX_NDIM], after[MAX_NDIM], length[MAX_NDIM];
 } Crop;
 
+// Checks that a dimension of the input has elements, and few enough for products with a stride.
+static bool check_length(Node *n, int i) {
+  const Type *x = n->in[0]->type;
+  if (x->dim[i] >= 1 && x->dim[i] <= INT32_MAX) return true;
+  return node_fail(n, "its operand is %s", type_text(n->a, x));
+}
+
 // Of the pads, the output's length and the output padding any may be left out.  A given length, or
 // auto_pad SAME, which is a length of the input's times the stride, determines the pads: an odd one
 // has its extra element at the end with SAME_UPPER, otherwise at the start.
@@ -130,14 +137,15 @@ static bool read_crop(Node *n, const Geometry *g, Crop *c) {
     return node_fail(n, "auto_pad '%s' is unknown", auto_pad);
   if (!read_list(n, "output_padding", g->n, 0, 0, extra)) return false;
   if (str_equal(auto_pad, "NOTSET") && !read_list(n, "pads", 2 * g->n, 0, 0, pad)) return false;
-  for (int i = 0; i < g->n; i++)
+  for (int i = 0; i < g->n; i++) {
+    if (!check_length(n, 2 + i)) return false;
     c->length[i] = x->dim[2 + i] * g->stride[i];
+  }
   if (node_attr(n, "output_shape")) {
     given = true;
     if (!read_list(n, "output_shape", g->n, 1, 1, c->length)) return false;
   }
   for (int i = 0; i < g->n; i++) {
-    if (x->dim[2 + i] < 1) return node_fail(n, "its operand %s is empty", type_text(n->a, x));
     int64_t whole = (x->dim[2 + i] - 1) * g->stride[i] + (g->kernel[i] - 1) * g->dilation[i] + 1;
     if (given) {
       int64_t total = whole + extra[i] - c->length[i];
@@ -319,6 +327,7 @@ bool import_max_unpool(Node *n) {
                      type_text(n->a, index->type));
   int64_t dim[MAX_NDIM] = {t->dim[0], t->dim[1]}, low[MAX_NDIM] = {0};
   for (int i = 0; i < g.n; i++) {
+    if (!check_length(n, 2 + i)) return false;
     // A place that two windows have would need one of two elements.
     if (g.kernel[i] > g.stride[i])
       return node_fail(n, "windows of %lld elements, %lld apart, overlap: this is not supported",

@@ -371,12 +371,15 @@ def sampling_errors():
          node("MaxUnpool", "x index", "j", "/overlap", kernel_shape=[3, 3], strides=[2, 2]),
          node("MaxUnpool", "x index small", "k", "/small", kernel_shape=[2, 2], strides=[2, 2]),
          node("Col2Im", "rows image_shape block", "l", "/blocks"),
-         node("CenterCropPad", "x three", "m", "/crop")],
-        [value("x", [1, 2, 5, 5]), value("points", [1, 3, 3, 3]), value("grid", [1, 3, 3, 2]), value("theta", [1, 2, 3]),
+         node("CenterCropPad", "x three", "m", "/crop"),
+         node("ConvTranspose", "long kernel", "o", "/long", strides=[2]),
+         node("Resize", ["long", "", "twice"], "q", "/stretched"),
+         node("Resize", ["none", "", "", "tall"], "r", "/empty")],
+        [value("x", [1, 2, 5, 5]), value("long", [1, 1, 1 << 40]), value("none", [1, 1, 0]), value("points", [1, 3, 3, 3]), value("grid", [1, 3, 3, 2]), value("theta", [1, 2, 3]),
          value("rois", [2, 4]), value("image", [2], I64), value("index", [1, 2, 5, 5], I64), value("rows", [1, 8, 9])],
-        "a b c d e f g h i j k l m",
+        "a b c d e f g h i j k l m o q r",
         [ints("three", 1, 2, 3), ints("five", 1, 2, 3, 4, 5), ints("small", 1, 2, 9, 10), ints("image_shape", 4, 5),
-         ints("block", 2, 2)], opset=20)
+         ints("block", 2, 2), weight("kernel", 1, 1, 3), numbers("twice", 1, 1, 2), ints("tall", 1, 1, 4)], opset=20)
 
 
 def resized():
