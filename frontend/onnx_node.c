@@ -53,7 +53,6 @@ static const char *const harmless[] = {
     "round_mode",
     "momentum",
     "is_test",
-    "qk_matmul_output_mode",
     "ratio",
     "cache_type",
     "noop_with_empty_axes",

@@ -16,8 +16,10 @@ F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
 def node(op, inputs, outputs, name="", **attributes):
-    names = inputs.split() if isinstance(inputs, str) else inputs  # a list may leave operands out: ""
-    return helper.make_node(op, names, outputs.split(), name=name, **attributes)
+    # "_": left out, as "" in a list
+    names = [["" if n == "_" else n for n in (x.split() if isinstance(x, str) else x)]
+             for x in (inputs, outputs)]
+    return helper.make_node(op, *names, name=name, **attributes)
 
 
 def value(name, shape, dtype=F32):
@@ -390,6 +392,31 @@ def resized():
               extrapolation_value=7.0, axes=[1])],
         [value("x", [1, 2, 2, 4]), value("n", [2, 3], I64)], "y z",
         [numbers("twice", 1, 1, 2, 0.5), numbers("roi", 0, 1.5), ints("sizes", 4)], opset=18)
+def attention_forms():
+    """What restricts the keys of a query, past keys, and the scores as a result."""
+    q, k, m = value("q", (2, 3, 4, 8)), value("k", (2, 3, 5, 8)), value("m", (4, 3), BOOL)
+    past, n = value("past", (2, 3, 1, 8)), value("n", (2,), I64)
+    return model(
+        [node("Attention", "q q q", "a", "/window", left_window_size=2, right_window_size=1),
+         node("Attention", "q k k m", "b", "/masked"),
+         node("Attention", "q q q _ past past", "c present", "/past", is_causal=1),
+         node("Attention", "q k k _ _ _ n", "d", "/lengths", is_causal=1),
+         node("Attention", "q k k m", "e _ _ scores", "/scores", qk_matmul_output_mode=3)],
+        [q, k, m, past, n], "a b c present d e scores", opset=25)
+
+
+def attention_errors():
+    """Settings of Attention that do not exist."""
+    q, past, o = value("q", (2, 3, 4, 8)), value("past", (2, 3, 1, 8)), value("o", (2, 3, 1, 4))
+    return model(
+        [node("Attention", "q q q", "a", "/window", left_window_size=-2),
+         node("Attention", "q q q _ past", "b", "/half", is_causal=1),
+         node("Attention", "q q q", "c _ _ scores", "/mode", qk_matmul_output_mode=4),
+         node("Attention", "q q q", "d", "/precision", softmax_precision=TensorProto.INT32),
+         node("Attention", "q q q _ o o", "e", "/width"),
+         node("Attention", "q q q past", "f", "/mask"),
+         node("Attention", "q q q _ past past n", "g", "/lengths")],
+        [q, past, o, value("n", (2,), I64)], "a b c d e f g", opset=25)
 
 
 def batch_norm(call=None, producer="pytorch", twice=False, **attributes):
@@ -595,7 +622,8 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, types, too_large, named_twice, own_names, told, detached, origins, parameters,
+              positions, forms, forms_13, attention_forms, attention_errors, types, too_large, named_twice, own_names, told, detached,
+              origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
