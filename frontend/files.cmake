@@ -29,11 +29,13 @@ set(FRONTEND_FILES
   onnx_ops_linear.c
   onnx_ops_lookup.c
   onnx_ops_loss.c
+  onnx_ops_microsoft.c
   onnx_ops_norm.c
   onnx_ops_reduce.c
   onnx_ops_resize.c
   onnx_ops_sampling.c
   onnx_ops_sequence.c
   onnx_ops_shape.c
+  onnx_ops_training.c
   onnx_ops_window.c
 )

@@ -136,7 +136,7 @@ Value *onnx_binding_value(Import *im, Binding *b) {
 // -- Nodes -------------------------------------------------------------------------------------
 
 typedef struct Row {
-  const char *name;
+  const char *domain, *name;
   int since, least, most; // operands; most 0: any number
   ImportFn *import;
   OpKind kind;
@@ -146,14 +146,18 @@ typedef struct Row {
 static ImportFn import_plain_unary, import_plain_binary;
 
 static const Row rows[] = {
-#define ROW(name, since, least, most, import, op, sequences)                                       \
-  {#name, since, least, most, import, op, sequences},
+#define ROW(domain, name, since, least, most, import, op, sequences)                               \
+  {domain, #name, since, least, most, import, op, sequences},
 #define ONNX(name, since, least, most, import)                                                     \
-  ROW(name, since, least, most, import_##import, N_OPS, false)
+  ROW("", name, since, least, most, import_##import, N_OPS, false)
 #define SEQUENCE(name, since, least, most, import)                                                 \
-  ROW(name, since, least, most, import_##import, N_OPS, true)
-#define UNARY(name, op)  ROW(name, 1, 1, 1, import_plain_unary, OP_##op, false)
-#define BINARY(name, op) ROW(name, 1, 2, 2, import_plain_binary, OP_##op, false)
+  ROW("", name, since, least, most, import_##import, N_OPS, true)
+#define TRAINING(name, least, most, import)                                                        \
+  ROW(ONNX_TRAINING_DOMAIN, name, 1, least, most, import_##import, N_OPS, false)
+#define MICROSOFT(name, least, most, import)                                                       \
+  ROW("com.microsoft", name, 1, least, most, import_##import, N_OPS, false)
+#define UNARY(name, op)  ROW("", name, 1, 1, 1, import_plain_unary, OP_##op, false)
+#define BINARY(name, op) ROW("", name, 1, 2, 2, import_plain_binary, OP_##op, false)
 #include "frontend/onnx_ops.def"
 };
 
@@ -402,9 +406,9 @@ static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
   // The row of the newest form up to the opset.
   const Row *row = NULL;
   int newest = opset < 1 ? 1 : (int)opset;
-  for (size_t i = 0; !*domain && i < sizeof rows / sizeof *rows; i++)
-    if (str_equal(rows[i].name, name) && rows[i].since <= newest &&
-        (!row || rows[i].since > row->since))
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (str_equal(rows[i].name, name) && str_equal(rows[i].domain, domain) &&
+        rows[i].since <= newest && (!row || rows[i].since > row->since))
       row = &rows[i];
   // The model's own functions override operators of the same name.
   if (function < 0 && !row) {

@@ -84,7 +84,7 @@ double node_float(const Node *n, const char *name, double otherwise) {
 const char *node_str(const Node *n, const char *name, const char *otherwise) {
   const Onnx__AttributeProto *attr = node_attr(n, name);
   if (!attr || !attr->has_s) return otherwise;
-  return str_copy_n(n->a, (const char *)attr->s.data, attr->s.len);
+  return onnx_text(n->a, attr->s);
 }
 
 bool node_list(const Node *n, const char *name, Ints *out) {

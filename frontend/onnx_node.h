@@ -71,11 +71,15 @@ typedef bool ImportFn(Node *n);
 
 #define ONNX(name, since, least, most, import) ImportFn import_##import;
 #define SEQUENCE                               ONNX
+#define TRAINING(name, least, most, import)    ImportFn import_##import;
+#define MICROSOFT(name, least, most, import)   ImportFn import_##import;
 #define UNARY(name, op)
 #define BINARY(name, op)
 #include "frontend/onnx_ops.def"
 #undef ONNX
 #undef SEQUENCE
+#undef TRAINING
+#undef MICROSOFT
 #undef UNARY
 #undef BINARY
 

@@ -15,9 +15,14 @@ typedef Vec(const char *) Strings;
 static void outer_reads(Arena *a, const Onnx__GraphProto *g, Strings *reads);
 
 static void node_reads(Arena *a, const Onnx__NodeProto *node, Strings *reads) {
+  bool is_gradient = str_equal(onnx_str(node->op_type), "Gradient") &&
+                     str_equal(onnx_str(node->domain), ONNX_TRAINING_DOMAIN);
   for (size_t i = 0; i < node->n_input; i++)
     if (*onnx_str(node->input[i])) vec_push(a, reads, node->input[i]);
   for (size_t i = 0; i < node->n_attribute; i++) {
+    // Gradient names the value that it derives.
+    if (is_gradient && str_equal(onnx_str(node->attribute[i]->name), "y"))
+      vec_push(a, reads, onnx_text(a, node->attribute[i]->s));
     // Branches and loops read outer names.
     if (node->attribute[i]->g) outer_reads(a, node->attribute[i]->g, reads);
     for (size_t k = 0; k < node->attribute[i]->n_graphs; k++)

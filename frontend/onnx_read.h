@@ -45,6 +45,14 @@ static inline const Onnx__TensorProto *onnx_tensor_message(const OnnxFile *f) {
   return (const Onnx__TensorProto *)(const void *)f->message;
 }
 
+// The domain of operators for training.
+#define ONNX_TRAINING_DOMAIN "ai.onnx.preview.training"
+
+// A string of an attribute, which may hold any bytes.
+static inline const char *onnx_text(Arena *a, ProtobufCBinaryData s) {
+  return str_copy_n(a, (const char *)s.data, s.len);
+}
+
 // Absent strings of a message are empty.
 static inline const char *onnx_str(const char *s) {
   return s ? s : "";

@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/operators.md"
-ROW = re.compile(r"^(UNARY|BINARY|SEQUENCE|ONNX)\((\w+),\s*(\w+)", re.M)
+ROW = re.compile(r"^(UNARY|BINARY|SEQUENCE|ONNX|TRAINING|MICROSOFT)\((\w+),\s*(\w+)", re.M)
 
 
 def operators():

@@ -419,6 +419,31 @@ def attention_errors():
         [q, past, o, value("n", (2,), I64)], "a b c d e f g", opset=25)
 
 
+TRAINING = "ai.onnx.preview.training"
+
+
+def gradient():
+    """The gradient of a value that a later node computes, at weights and at values in between; and of others."""
+    return model(
+        [node("Gradient", "x w", "dx dw", "/gradient", domain=TRAINING, xs=["x", "w"], y="loss"),
+         node("Mul", "x w", "h", "/mul"), node("Relu", "h", "r", "/relu"), node("ReduceSum", "r", "loss", "/sum", keepdims=0),
+         node("Gradient", "h x", "dh", "/inner", domain=TRAINING, xs=["h"], zs=["x"], y="loss"),
+         node("ArgMax", "x", "i", "/arg"), node("Gradient", "x", "none", "/none", domain=TRAINING, xs=["x"], y="i")],
+        [value("x", (2, 3))], "dx dw dh none", [weight("w", 2, 3)], domains=[TRAINING])
+
+
+def gradient_errors():
+    return model(
+        [node("Relu", "x", "y", "/relu"),
+         node("Gradient", "z", "a", "/other", domain=TRAINING, xs=["x"], y="y"),
+         node("Gradient", "x", "b", "/no_y", domain=TRAINING, xs=["x"], y="never"),
+         node("Momentum", "x x x x", "c", "/operands", domain=TRAINING, alpha=0.9, beta=1.0, norm_coefficient=0.0, mode="standard"),
+         node("Momentum", "r t x x x", "d", "/mode", domain=TRAINING, alpha=0.9, beta=1.0, norm_coefficient=0.0, mode="fast"),
+         node("Gelu", "x", "e", "/unknown", domain="com.else")],
+        [value("x", (2, 3)), value("z", (2, 3)), value("r", ()), value("t", (), I64)], "a b c d e",
+        domains=[TRAINING, "com.else"])
+
+
 def batch_norm(call=None, producer="pytorch", twice=False, **attributes):
     """One or two nodes with the same statistics; PyTorch's exporter records the call that made them."""
     outputs = "{} {}_m {}_v" if attributes.get("training_mode") else "{}"
@@ -522,7 +547,7 @@ def twice():
 def unknown():
     """Unknown operators of two domains, their consumers, and an error of its own."""
     return model([node("Nonsense", "x", "a", "/n0"), node("Nonsense", "a w", "b", "/n1"),
-                  helper.make_node("BiasGelu", ["x", "w"], ["c"], domain="com.microsoft", name="/gelu"),
+                  helper.make_node("NhwcConv", ["x", "w"], ["c"], domain="com.microsoft", name="/gelu"),
                   node("Add", "b c", "d", "/hangs"), node("Reshape", "x shape", "e", "/view"),
                   node("Mul", "d e", "y", "/hangs_too")],
                  [value("x", [2, 3])], "y", [weight("w", 3), ints("shape", 4, 4)], domains=["com.microsoft"])
@@ -622,8 +647,8 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, attention_forms, attention_errors, types, too_large, named_twice, own_names, told, detached,
-              origins, parameters,
+              positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, types, too_large, named_twice,
+              own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
