@@ -2,8 +2,8 @@
 
     python3 tests/eval/make_microsoft.py        needs the onnx, onnxruntime and numpy packages
 
-Each case is CASE/model.onnx and CASE/test_data_set_0/{input,output}_K.pb.  The files are committed, so the test needs only nnaot-eval.
-An operator that onnxruntime has for GPUs only has numpy's result instead, by its documentation.
+Each case is CASE/model.onnx and CASE/test_data_set_0/{input,output}_K.pb.  The files are committed, so the test needs only
+nnaot-eval.  An operator that onnxruntime has for GPUs only has numpy's result instead, by its documentation.
 """
 
 import math

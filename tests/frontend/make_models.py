@@ -647,8 +647,8 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, types, too_large, named_twice,
-              own_names, told, detached, origins, parameters,
+              positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, types, too_large,
+              named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
