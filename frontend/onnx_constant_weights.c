@@ -99,7 +99,8 @@ void onnx_find_constant_weights(Import *im) {
   for (size_t i = 0; i < s.g->n_node; i++) {
     const Onnx__TensorProto *t = onnx_constant_tensor(s.g->node[i]);
     DType dtype;
-    bool floating = t && onnx_dtype(t->data_type, &dtype) && dtype_class[dtype] == 'F';
+    bool floating = t && onnx_dtype(t->data_type, &dtype) && dtype_class[dtype] == 'F' &&
+                    !onnx_narrow(t->data_type);
     if (floating && read[i] && !other[i])
       name_map_add(&im->constant_weights, onnx_str(s.g->node[i]->output[0]), (int)i);
   }

@@ -85,7 +85,10 @@ bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g) {
     const char *name = onnx_str(g->initializer[i]->name);
     if (name_map_find(&scope->names, name) >= 0)
       return diag_error(im->d, onnx_place(im->file, im->a, name), "'%s' is defined twice", name);
-    (void)bind(im, scope, (Binding){.name = name, .init = g->initializer[i]});
+    int type = g->initializer[i]->data_type;
+    (void)bind(
+        im, scope,
+        (Binding){.name = name, .init = g->initializer[i], .narrow = onnx_narrow(type) ? type : 0});
   }
   for (size_t i = 0; i < g->n_sparse_initializer; i++) {
     // Sparse ones are reported, with all other unsupported parts of the model.
@@ -113,8 +116,8 @@ Value *onnx_binding_value(Import *im, Binding *b) {
   OnnxWhy why = onnx_why(im, b->name, &t, loc);
   bool constant = onnx_is_constant(why, &t);
   Value *v = NULL;
-  // A constant that is not computed with is saved all the same.
-  if (why != WHY_integer || !constant) {
+  // A constant that is not computed with is saved all the same, unless it has no type here.
+  if ((why != WHY_integer && why != WHY_narrow) || !constant) {
     v = graph_param(im->g, name, type, ROLE_weight, loc);
     v->label = str_copy(a, b->name);
     v->init = arena_copy(a, &t.init, sizeof t.init);
@@ -262,6 +265,17 @@ static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node,
   return ok;
 }
 
+// The element type that result i has in the model, if it is one of 8 bits or less.
+static int narrow_of(const Node *n, int i) {
+  if (n->out_narrow[i] != NARROW_as_operand) return n->out_narrow[i];
+  for (int k = 0; k < n->n_in; k++) {
+    int type = node_narrow(n, k);
+    if (type && n->in[k] && n->out[i] && n->in[k]->type->dtype == n->out[i]->type->dtype)
+      return type;
+  }
+  return 0;
+}
+
 // Runs the row's function and binds the results.
 static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
                           const Row *row, Value **in, const Sequence **in_sequence) {
@@ -283,6 +297,9 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
   // Import functions may set results that the node does not name.
   n.out = arena_array(im->a, Value *, n.n_out + 8);
   n.out_sequence = arena_array(im->a, const Sequence *, n.n_out + 8);
+  n.out_narrow = arena_array(im->a, int, n.n_out + 8);
+  for (int i = 0; i < n.n_out + 8; i++)
+    n.out_narrow[i] = NARROW_as_operand;
   // Operands that are left out at the end do not count.
   int given = n.n_in;
   while (given > 0 && !*onnx_str(node->input[given - 1]))
@@ -315,7 +332,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
   for (int i = 0; i < n.n_out; i++) {
     const char *name = onnx_str(node->output[i]);
     if (!*name) continue;
-    Binding result = {.v = n.out[i], .sequence = n.out_sequence[i]};
+    Binding result = {.v = n.out[i], .sequence = n.out_sequence[i], .narrow = narrow_of(&n, i)};
     result.poisoned = !result.v && !result.sequence;
     // Results without readers may be unsupported.
     if (result.poisoned && node_wants(&n, i))
@@ -510,6 +527,7 @@ static bool import_graph(Import *im) {
       ok = onnx_hint(im, v, i) && ok;
     }
     onnx_bind(im, scope, inputs[i].name, v, !v);
+    onnx_lookup(scope, inputs[i].name)->narrow = inputs[i].narrow;
   }
 
   char **output = arena_array(im->a, char *, graph->n_output);

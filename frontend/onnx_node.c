@@ -101,6 +101,12 @@ Value *node_in(const Node *n, int i) {
   return i < n->n_in ? n->in[i] : NULL;
 }
 
+int node_narrow(const Node *n, int i) {
+  const char *name = i < (int)n->proto->n_input ? onnx_str(n->proto->input[i]) : "";
+  const Binding *b = *name ? onnx_lookup(n->scope, name) : NULL;
+  return b ? b->narrow : 0;
+}
+
 bool node_wants(const Node *n, int out) {
   if (out >= n->n_out) return false;
   const char *name = onnx_str(n->proto->output[out]);

@@ -40,6 +40,7 @@ typedef enum OnnxWhy {
   WHY_tied,
   WHY_number,
   WHY_integer,
+  WHY_narrow,
   WHY_scalar,
   WHY_made_up,
   WHY_not_finite,
@@ -47,6 +48,7 @@ typedef enum OnnxWhy {
   WHY_class_weights,
   WHY_epsilon,
   WHY_image,
+  WHY_quantizes,
   WHY_asked,
 } OnnxWhy;
 
@@ -59,13 +61,18 @@ typedef struct Node {
   Value **in;  // [n_in]; NULL if omitted, or a sequence
   Value **out; // [n_out]; to be set, at least those with node_wants
   const Sequence **in_sequence, **out_sequence; // the same; NULL for a tensor
-  Builder *b;                                   // appends to the graph, at the node's location
-  Arena *a;                                     // scratch
+  // [n_out] element types as in Binding; NARROW_as_operand: that of the first operand with one, if
+  // the result has its type in the module.
+  int *out_narrow;
+  Builder *b; // appends to the graph, at the node's location
+  Arena *a;   // scratch
   const Onnx__NodeProto *proto;
   bool *read; // attributes that the import function has read
   struct Scope *scope;
   struct Import *im;
 } Node;
+
+enum { NARROW_as_operand = -1 };
 
 typedef bool ImportFn(Node *n);
 
@@ -127,6 +134,7 @@ const char *node_torch_arg(const Node *n, int i);
 
 Value *node_in(const Node *n, int i);    // NULL if omitted or beyond the last
 bool node_wants(const Node *n, int out); // the result has a reader
+int node_narrow(const Node *n, int i);   // its element type in the model, as in Binding
 // Freezes the operand for this reason, unless PyTorch's exporter or the user calls it a parameter.
 void node_keep(Node *n, int i, OnnxWhy why);
 int node_ndim(const Node *n, int i);
@@ -164,6 +172,8 @@ Value *node_ints_value(Node *n, const int64_t *at, int count); // an i64 vector
 // Returns `length` elements along `axis` from `start`, and all along the other axes.
 Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length);
 Value *node_unary(Node *n, OpKind kind, Value *x);
+// Converts x to a type of the model, TensorProto.DataType.
+Value *node_cast(Node *n, Value *x, int data_type);
 Value *node_binary(Node *n, OpKind kind, Value *x, Value *y); // broadcasts
 Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep);
 

@@ -224,7 +224,7 @@ static bool softmax_type(Node *n, Attention *a) {
   a->softmax = DT_f32;
   if (type == 0) return true;
   DType read;
-  if (!onnx_dtype((int)type, &read) || dtype_class[read] != 'F')
+  if (!onnx_dtype((int)type, &read) || dtype_class[read] != 'F' || onnx_narrow((int)type))
     return node_fail(n, "softmax_precision is %lld", (long long)type);
   a->softmax = onnx_compute_dtype(read, n->im->o->keep_f64);
   return true;

@@ -314,24 +314,64 @@ bool import_where(Node *n) {
   return true;
 }
 
+// The format of op `narrow`: powers of two are rounded as round_mode says.
+static int format_of(Node *n, const OnnxNarrow *narrow) {
+  const char *mode = node_str(n, "round_mode", "up");
+  if (narrow->format != 5 || str_equal(mode, "nearest")) return narrow->format;
+  if (!str_equal(mode, "up") && !str_equal(mode, "down")) node_fail(n, "round_mode '%s'", mode);
+  return str_equal(mode, "up") ? 6 : 7;
+}
+
+// x as an integer of few bits: the low ones are kept.
+static Value *low_bits(Node *n, Value *x, const OnnxNarrow *narrow, DType to) {
+  double count = 1 << narrow->bits, half = dtype_class[to] == 'I' ? count / 2 : 0;
+  x = build_cast(n->b, x, DT_i32);
+  if (!x) return NULL;
+  x = build_op(n->b, OP_offset, IN(x), ATTRS(a_f("by", half)));
+  x = node_binary(n, OP_mod, x, node_scalar(n, DT_i32, count));
+  return build_cast(n->b, build_op(n->b, OP_offset, IN(x), ATTRS(a_f("by", -half))), to);
+}
+
 // To bool, everything but zero is true.
-static Value *cast(Node *n, Value *x, DType to) {
+Value *node_cast(Node *n, Value *x, int data_type) {
+  DType to;
+  const OnnxNarrow *narrow = onnx_narrow(data_type);
+  if (!onnx_dtype(data_type, &to)) {
+    node_fail(n, "type %s is not supported", onnx_dtype_name(data_type));
+    return NULL;
+  }
+  to = onnx_compute_dtype(to, n->im->o->keep_f64 && !narrow);
+  if (narrow && narrow->format < 0) return low_bits(n, x, narrow, to);
+  if (narrow) {
+    // Rounded from its own type, at once.
+    if (dtype_class[x->type->dtype] != 'F') x = build_cast(n->b, x, DT_f32);
+    int saturate = node_int(n, "saturate", 1) != 0;
+    x = build_op(n->b, OP_narrow, IN(x),
+                 ATTRS(a_i("format", format_of(n, narrow)), a_b("saturate", saturate)));
+    return build_cast(n->b, x, to);
+  }
   if (to != DT_bool || x->type->dtype == DT_bool) return build_cast(n->b, x, to);
   return node_unary(n, OP_not, node_binary(n, OP_equal, x, node_like(n, x, 0)));
 }
 
 bool import_cast(Node *n) {
-  int64_t to = node_int(n, "to", 0);
-  DType dtype;
-  if (!onnx_dtype((int)to, &dtype))
-    return node_fail(n, "to type %s is not supported", onnx_dtype_name((int)to));
-  n->out[0] = cast(n, n->in[0], onnx_compute_dtype(dtype, n->im->o->keep_f64));
-  return true;
+  int to = (int)node_int(n, "to", 0);
+  n->out[0] = node_cast(n, n->in[0], to);
+  n->out_narrow[0] = onnx_narrow(to) ? to : 0;
+  return n->out[0] != NULL;
 }
 
 bool import_cast_like(Node *n) {
-  n->out[0] = cast(n, n->in[0], n->in[1]->type->dtype);
-  return true;
+  int to = node_narrow(n, 1);
+  if (to) {
+    n->out[0] = node_cast(n, n->in[0], to);
+  } else if (n->in[1]->type->dtype == DT_bool) {
+    n->out[0] = node_cast(n, n->in[0], ONNX__TENSOR_PROTO__DATA_TYPE__BOOL);
+  } else {
+    n->out[0] = build_cast(n->b, n->in[0], n->in[1]->type->dtype);
+  }
+  n->out_narrow[0] = to;
+  return n->out[0] != NULL;
 }
 
 // An Identity from x.detach() stops the gradient.
@@ -376,6 +416,8 @@ bool import_dropout(Node *n) {
   Attrs attrs = ATTRS(a_f("ratio", ratio), a_i("key", n->index));
   Value *step = step_or_seed(n, "step"), *seed = step_or_seed(n, "seed");
   n->out[0] = build_op(n->b, OP_dropout, IN(x, step, seed), attrs);
-  if (ones) n->out[1] = cast(n, build_op(n->b, OP_dropout, IN(ones, step, seed), attrs), DT_bool);
+  if (ones)
+    n->out[1] = node_cast(n, build_op(n->b, OP_dropout, IN(ones, step, seed), attrs),
+                          ONNX__TENSOR_PROTO__DATA_TYPE__BOOL);
   return true;
 }

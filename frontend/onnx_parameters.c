@@ -47,6 +47,7 @@ static const Reason reasons[] = {
                   .doubtful = true},
     [WHY_number] = {"a number of the program", .constant = true},
     [WHY_integer] = {"integers", .constant = true},
+    [WHY_narrow] = {"of 8 bits or less", .constant = true},
     [WHY_plain] = {"a floating-point initializer", .trained = true},
     [WHY_scalar] = {"a single number with a name of its own", .trained = true, .doubtful = true},
     [WHY_made_up] = {"a single number with a name that an exporter made up", .constant = true},
@@ -55,6 +56,7 @@ static const Reason reasons[] = {
     [WHY_class_weights] = {"class weights of a loss"},
     [WHY_epsilon] = {"added under a root, as an epsilon is"},
     [WHY_image] = {"shifts or scales the channels of an input image", .doubtful = true},
+    [WHY_quantizes] = {"a scale of quantization"},
     [WHY_asked] = {"--train", .trained = true},
 };
 
@@ -164,6 +166,7 @@ static bool is_finite(Import *im, const OnnxTensor *t, const Loc *loc) {
 }
 
 OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *loc) {
+  if (t->narrow) return WHY_narrow;
   if (dtype_class[t->dtype] != 'F') return WHY_integer;
   // Of the globs of --train that match, the last one decides.
   bool asked = false;
@@ -183,7 +186,7 @@ OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *l
 }
 
 bool onnx_is_constant(OnnxWhy why, const OnnxTensor *t) {
-  return reasons[why].constant && t->bytes <= MAX_CONSTANT_BYTES;
+  return reasons[why].constant && (t->bytes <= MAX_CONSTANT_BYTES || why == WHY_narrow);
 }
 
 // -- Readers -------------------------------------------------------------------------------------

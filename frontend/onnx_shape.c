@@ -174,7 +174,9 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   for (int i = 0; i < s.n; i++) {
     // Each input with its type and its batch dimension.
     const Type *type = named ? input_type(&s, s.input[i]) : NULL;
-    inputs[i] = (OnnxInput){onnx_str(s.input[i]->name), type, input_batch(&s, i)};
+    int data_type = type ? tensor_type(s.input[i])->elem_type : 0;
+    inputs[i] = (OnnxInput){onnx_str(s.input[i]->name), type,
+                            onnx_narrow(data_type) ? data_type : 0, input_batch(&s, i)};
     ok = ok && inputs[i].type;
     if (inputs[i].type) onnx_devices_input(im, s.input[i], inputs[i].type);
   }

@@ -18,6 +18,7 @@ typedef struct Binding {
   Value *v;                      // NULL: a weight without readers so far, or an unavailable value
   const Onnx__TensorProto *init; // of an initializer
   const Sequence *sequence;      // instead of v
+  int narrow;                    // its element type in the model if onnx_narrow has it, else 0
   bool poisoned;                 // its producer has been reported
 } Binding;
 
@@ -71,6 +72,7 @@ typedef struct Import {
   const char **origin_text;
   bool has_origins;
   Vec(OnnxWhy) why;         // by weight id
+  Vec(Value *) straight;    // by id of a quantized value: see onnx_ops_quantize.c; NULL of others
   NameMap functions;        // "domain:name" to onnx_model(file)->functions
   NameMap constant_weights; // results of Constant nodes that are weights: to the node
   int n_nodes, depth;
@@ -88,6 +90,7 @@ const char *onnx_node_name(Arena *a, const Scope *scope, const Onnx__NodeProto *
 typedef struct OnnxInput {
   const char *name;
   const Type *type; // NULL: unbound, which has been reported
+  int narrow;       // as of a Binding
   int batch;        // the batch dimension; -1: none
 } OnnxInput;
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);

@@ -23,25 +23,81 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+// Numbers of TensorProto.DataType that are newer than our onnx.proto.
+enum {
+  FLOAT8E4M3FN = 17,
+  FLOAT8E4M3FNUZ,
+  FLOAT8E5M2,
+  FLOAT8E5M2FNUZ,
+  UINT4,
+  INT4,
+  FLOAT4E2M1,
+  FLOAT8E8M0,
+  UINT2,
+  INT2,
+};
+
 // The names of TensorProto.DataType, by number; those without an element type of ours are refused.
 static const struct {
   const char *name;
   int dtype;
 } data_types[] = {
-    {"undefined", -1},      {"float", DT_f32},    {"uint8", DT_u8},       {"int8", DT_i8},
-    {"uint16", DT_u16},     {"int16", DT_i16},    {"int32", DT_i32},      {"int64", DT_i64},
-    {"string", -1},         {"bool", DT_bool},    {"float16", DT_f16},    {"double", DT_f64},
-    {"uint32", DT_u32},     {"uint64", DT_u64},   {"complex64", -1},      {"complex128", -1},
-    {"bfloat16", DT_bf16},  {"float8e4m3fn", -1}, {"float8e4m3fnuz", -1}, {"float8e5m2", -1},
-    {"float8e5m2fnuz", -1}, {"uint4", -1},        {"int4", -1},           {"float4e2m1", -1},
-    {"float8e8m0", -1},     {"uint2", -1},        {"int2", -1},
+    {"undefined", -1},
+    {"float", DT_f32},
+    {"uint8", DT_u8},
+    {"int8", DT_i8},
+    {"uint16", DT_u16},
+    {"int16", DT_i16},
+    {"int32", DT_i32},
+    {"int64", DT_i64},
+    {"string", -1},
+    {"bool", DT_bool},
+    {"float16", DT_f16},
+    {"double", DT_f64},
+    {"uint32", DT_u32},
+    {"uint64", DT_u64},
+    {"complex64", -1},
+    {"complex128", -1},
+    {"bfloat16", DT_bf16},
+    {"float8e4m3fn", DT_f32},
+    {"float8e4m3fnuz", DT_f32},
+    {"float8e5m2", DT_f32},
+    {"float8e5m2fnuz", DT_f32},
+    {"uint4", DT_u8},
+    {"int4", DT_i8},
+    {"float4e2m1", DT_f32},
+    {"float8e8m0", DT_f32},
+    {"uint2", DT_u8},
+    {"int2", DT_i8},
 };
 enum { N_DATA_TYPES = sizeof data_types / sizeof *data_types };
 
+// Those of 8 bits or less, but for int8 and uint8.
+static const OnnxNarrow narrows[N_DATA_TYPES] = {
+    [FLOAT8E4M3FN] = {8, 0},
+    [FLOAT8E4M3FNUZ] = {8, 1},
+    [FLOAT8E5M2] = {8, 2},
+    [FLOAT8E5M2FNUZ] = {8, 3},
+    [UINT4] = {4, -1},
+    [INT4] = {4, -1},
+    [FLOAT4E2M1] = {4, 4},
+    [FLOAT8E8M0] = {8, 5},
+    [UINT2] = {2, -1},
+    [INT2] = {2, -1},
+};
+
+static bool is_known(int data_type) {
+  return data_type >= 0 && data_type < N_DATA_TYPES && data_types[data_type].dtype >= 0;
+}
+
 bool onnx_dtype(int data_type, DType *out) {
-  if (data_type < 0 || data_type >= N_DATA_TYPES || data_types[data_type].dtype < 0) return false;
+  if (!is_known(data_type)) return false;
   *out = (DType)data_types[data_type].dtype;
   return true;
+}
+
+const OnnxNarrow *onnx_narrow(int data_type) {
+  return is_known(data_type) && narrows[data_type].bits ? &narrows[data_type] : NULL;
 }
 
 const char *onnx_dtype_name(int data_type) {
@@ -58,7 +114,7 @@ static bool read_list(const Onnx__TensorProto *t, Arena *a, const Loc *loc, Onnx
                       Diag *d) {
   size_t n = 0;
   // Each element type has one of the lists.
-  switch (out->dtype) {
+  switch (out->narrow ? DT_u8 : out->dtype) {
   case DT_f32: n = t->n_float_data; break;
   case DT_f64: n = t->n_double_data; break;
   case DT_i64: n = t->n_int64_data; break;
@@ -74,15 +130,16 @@ static bool read_list(const Onnx__TensorProto *t, Arena *a, const Loc *loc, Onnx
   case DT_bool: n = t->n_int32_data; break;
   case N_DTYPES: break;
   }
-  if ((int64_t)n != out->count)
+  if ((int64_t)n != (out->narrow ? out->bytes : out->count))
     return diag_error(d, loc, "tensor '%s' has %zu elements; its shape asks for %lld",
                       onnx_str(t->name), n, (long long)out->count);
-  int64_t size = dtype_bytes[out->dtype];
+  int64_t size = out->narrow ? 1 : dtype_bytes[out->dtype];
   char *bytes = arena_alloc(a, (size_t)out->bytes + 1);
   bool as_u64 = out->dtype == DT_u32 || out->dtype == DT_u64;
   // Narrow types are stored in wider ones, low byte first.
   for (size_t i = 0; i < n; i++) {
-    const void *from = out->dtype == DT_f32   ? (const void *)&t->float_data[i]
+    const void *from = out->narrow            ? (const void *)&t->int32_data[i]
+                       : out->dtype == DT_f32 ? (const void *)&t->float_data[i]
                        : out->dtype == DT_f64 ? (const void *)&t->double_data[i]
                        : out->dtype == DT_i64 ? (const void *)&t->int64_data[i]
                        : as_u64               ? (const void *)&t->uint64_data[i]
@@ -252,6 +309,7 @@ bool onnx_tensor(const OnnxFile *f, const char *external_dir, const Onnx__Tensor
   if (t->n_dims > MAX_NDIM)
     return diag_error(d, loc, "tensor '%s' has %zu dimensions; the limit is %d", name, t->n_dims,
                       MAX_NDIM);
+  out->narrow = onnx_narrow(t->data_type);
   out->ndim = (int)t->n_dims;
   out->count = 1;
   // With a dimension of 0 the product of the others may overflow.
@@ -268,6 +326,10 @@ bool onnx_tensor(const OnnxFile *f, const char *external_dir, const Onnx__Tensor
   if (zero) out->count = 0;
   if (__builtin_mul_overflow(out->count, dtype_bytes[out->dtype], &out->bytes))
     return diag_error(d, loc, "the size of tensor '%s' overflows", name);
+  if (out->narrow) {
+    int per_byte = 8 / out->narrow->bits;
+    out->bytes = out->count / per_byte + (out->count % per_byte > 0);
+  }
   if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
     return find_external(f, external_dir, t, a, loc, out, d);
   // A list of numbers, or raw bytes in the model's file.
@@ -306,6 +368,33 @@ bool onnx_tensor_bytes(const OnnxFile *f, const OnnxTensor *t, void *to, const L
   return done == init->length || diag_error(d, loc, "cannot read '%s'", init->path);
 }
 
+// The number of a code of the format, by its definition.
+static double number_of(const OnnxNarrow *narrow, int code) {
+  static const struct {
+    int mantissa, bias;
+    bool no_minus_zero; // its code is NaN
+  } formats[] = {{3, 7, false}, {3, 8, true}, {2, 15, false}, {2, 16, true}, {1, 1, false}};
+  int f = narrow->format;
+  if (f == 5) return code == 0xff ? NAN : ldexp(1, code - 127);
+  int sign = 1 << (narrow->bits - 1), size = code & (sign - 1), mantissa = formats[f].mantissa;
+  int e = size >> mantissa, rest = size & ((1 << mantissa) - 1);
+  double x = e == 0 ? ldexp(rest, 1 - formats[f].bias - mantissa)
+                    : ldexp((1 << mantissa) + rest, e - formats[f].bias - mantissa);
+  if (formats[f].no_minus_zero && code == sign) x = NAN;
+  if (f == 0 && size == 0x7f) x = NAN;
+  if (f == 2 && size >= 0x7c) x = size == 0x7c ? INFINITY : NAN;
+  return code & sign ? -x : x;
+}
+
+// Element i of packed bytes.
+static double unpacked(const OnnxTensor *t, const uint8_t *bytes, int64_t i) {
+  int bits = t->narrow->bits, per_byte = 8 / bits;
+  int code = bytes[i / per_byte] >> (i % per_byte * bits) & ((1 << bits) - 1);
+  if (t->narrow->format >= 0) return number_of(t->narrow, code);
+  bool negative = dtype_class[t->dtype] == 'I' && code >> (bits - 1);
+  return negative ? code - (1 << bits) : code;
+}
+
 bool onnx_tensor_load(const OnnxFile *f, const OnnxTensor *t, const Type *type, Arena *a,
                       const Loc *loc, Tensor *out, Diag *d) {
   Type as_stored = *type;
@@ -314,8 +403,11 @@ bool onnx_tensor_load(const OnnxFile *f, const OnnxTensor *t, const Type *type, 
   if (!onnx_tensor_bytes(f, t, stored.data, loc, d)) return false;
   *out = (Tensor){type, stored.data};
   // Other types are converted element by element.
-  if (type->dtype == t->dtype) return true;
+  if (type->dtype == t->dtype && !t->narrow) return true;
   *out = tensor_new(a, type);
+  for (int64_t i = 0; t->narrow && i < t->count; i++)
+    tensor_set_f(out, i, unpacked(t, stored.data, i));
+  if (t->narrow) return true;
   int64_t too_large = 0;
   for (int64_t i = 0; i < t->count; i++) {
     double x = tensor_f(&stored, i);

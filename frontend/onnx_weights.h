@@ -6,17 +6,26 @@
 #include "frontend/onnx_read.h"
 #include "ir/op.h"
 
+// An element type of 8 bits or less of a file.  Its tensors are f32 in the module, rounded to the
+// format, or i8 and u8; in files several elements share a byte, the first one in its low bits.
+typedef struct OnnxNarrow {
+  int bits;
+  int format; // of op `narrow`; -1: an integer
+} OnnxNarrow;
+
 typedef struct OnnxTensor {
-  DType dtype; // of the file
+  DType dtype;              // of the file
+  const OnnxNarrow *narrow; // NULL if dtype is all of it
   int ndim;
   int64_t dim[MAX_NDIM];
-  int64_t count, bytes;
-  Init init; // INIT_file or INIT_bytes
+  int64_t count, bytes; // bytes of the file
+  Init init;            // INIT_file or INIT_bytes; only without `narrow` as the module reads it
 } OnnxTensor;
 
-// Sets the element type for a TensorProto.DataType, if we have it; and returns its name for
-// messages.
+// Sets the element type for a TensorProto.DataType, if we have it; returns its form in files if
+// that is another one, else NULL; and returns its name for messages.
 bool onnx_dtype(int data_type, DType *out);
+const OnnxNarrow *onnx_narrow(int data_type);
 const char *onnx_dtype_name(int data_type);
 // Returns f32 for f16, bf16 and f64, unless they are to be kept.
 DType onnx_compute_dtype(DType dtype, bool keep);

@@ -78,6 +78,67 @@ M_FN uint16_t m_to_f16(float x) {
   return (uint16_t)(h | sign >> 16);
 }
 
+// Formats of 8 bits and less, of which values are computed in float: m_narrow rounds to the nearest
+// number of one, ties to even.  Beyond the largest one it gives that if `saturate`, else infinity
+// or, in formats without it, NaN.
+//
+//    format       mantissa  least exponent  largest
+//    0 f8e4m3fn      3           -6             448
+//    1 f8e4m3fnuz    3           -7             240   without -0
+//    2 f8e5m2        2          -14          57,344   has infinity
+//    3 f8e5m2fnuz    2          -15          57,344   without -0
+//    4 f4e2m1        1            0               6   without NaN, which becomes 0
+//    5 6 7 f8e8m0    0         -127           2^127   2^n: the nearest, that above, that below |x|
+M_FN float m_power_of_two_f(float x, int format, int saturate) {
+  uint32_t u = m_bits(x) & 0x7fffffffu, e = u >> 23, rest = u & 0x7fffffu;
+  uint32_t up = format == 6 ? rest > 0 : format == 7 ? 0 : rest > 0x400000u - (e > 0);
+  if (u > 255u << 23) return x; // NaN
+  e = e + up > 254 ? 255 : e + up;
+  if (e == 255) return m_from_bits(saturate ? 254u << 23 : 0x7fc00000u);
+  return m_from_bits(e > 0 ? e << 23 : 0x400000u);
+}
+M_FN float m_narrow_f(float x, float format, float saturate) {
+  int f = (int)format;
+  if (f > 4) return m_power_of_two_f(x, f, saturate != 0.0f);
+  uint32_t mantissa = f < 2 ? 3 : f < 4 ? 2 : 1, least = f == 4 ? 127 : f < 2 ? 121 - f : 115 - f;
+  float largest = f == 0 ? 448.0f : f == 1 ? 240.0f : f == 4 ? 6.0f : 57344.0f;
+  uint32_t size = m_bits(x) & 0x7fffffffu, sign = m_bits(x) ^ size;
+  uint32_t e = size >> 23 < least ? least : size >> 23;
+  // The distance of the format's numbers around x, and its reciprocal, are powers of two.
+  float step = m_from_bits((e - mantissa) << 23), by = m_from_bits((254 - e + mantissa) << 23);
+  float y = rintf(m_from_bits(size) * by) * step;
+  float over =
+      saturate != 0.0f || f == 4 ? largest : m_from_bits(f == 2 ? 255u << 23 : 0x7fc00000u);
+  y = y > largest || size == 255u << 23 ? over : y;
+  y = size > 255u << 23 ? (f == 4 ? 0.0f : x) : y;
+  // Without -0 the bits of 0 have no sign.
+  uint32_t keeps = f == 1 || f == 3 ? y > 0.0f : 1;
+  return m_from_bits(m_bits(y) | (keeps ? sign : 0));
+}
+M_FN double m_power_of_two_d(double x, int format, int saturate) {
+  int e;
+  double part = frexp(x < 0 ? -x : x, &e); // 0.5 <= part < 1
+  if (x != x) return x;
+  if (x == 0) return ldexp(1, -127);
+  double over = saturate ? ldexp(1, 127) : NAN;
+  if (part > 1) return over; // infinity
+  e += format == 6 ? part > 0.5 ? 0 : -1 : format == 7 ? -1 : part >= 0.75 ? 0 : -1;
+  return e > 127 ? over : ldexp(1, e < -127 ? -127 : e);
+}
+M_FN double m_narrow_d(double x, double format, double saturate) {
+  int f = (int)format, e;
+  if (f > 4) return m_power_of_two_d(x, f, saturate != 0);
+  int mantissa = f < 2 ? 3 : f < 4 ? 2 : 1, least = f == 4 ? 0 : f < 2 ? -6 - f : -12 - f;
+  double largest = f == 0 ? 448 : f == 1 ? 240 : f == 4 ? 6 : 57344;
+  double over = copysign(saturate != 0 || f == 4 ? largest : f == 2 ? INFINITY : NAN, x);
+  if (x != x) return f == 4 ? 0 : x;
+  if (isinf(x)) return over;
+  (void)frexp(x, &e);
+  double step = ldexp(1, (e - 1 < least ? least : e - 1) - mantissa), y = rint(x / step) * step;
+  if (fabs(y) > largest) return over;
+  return (f == 1 || f == 3) && y == 0 ? 0 : y;
+}
+
 // x rounded to an integer, as a float and (in the low bits) as an int: adding 1.5 * 2^23 leaves no
 // bits for a fraction.  |x| < 2^22.
 #define M_ROUND_BY 0x1.8p23f
@@ -448,6 +509,12 @@ M_FN double m_fmod_d(double x, double y) {
 M_FN double m_pow_d(double x, double y) {
   return pow(x, y);
 }
+M_FN float m_narrow(float x, float format, float saturate) {
+  return m_narrow_f(x, format, saturate);
+}
+M_FN double m_narrow(double x, double format, double saturate) {
+  return m_narrow_d(x, format, saturate);
+}
 M_ONE(exp, exp)
 M_ONE(expm1, expm1)
 M_ONE(log, log)
@@ -492,6 +559,9 @@ M_TWO(pow)
 #define m_floor(x) _Generic((x), float : floorf, default : floor)(x)
 #define m_ceil(x)  _Generic((x), float : ceilf, default : ceil)(x)
 #define m_round(x) _Generic((x), float : rintf, default : rint)(x) // halves to even
+
+#define m_narrow(x, format, saturate)                                                              \
+  _Generic((x), float : m_narrow_f, default : m_narrow_d)(x, format, saturate)
 
 #define M_TWO(name, x, y, of_float, of_double)                                                     \
   _Generic((x) + (y), float                                                                        \

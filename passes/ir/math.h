@@ -93,4 +93,45 @@ static inline double m_gelu_tanh_back(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope;
 }
 
+// The number of a format of 8 bits and less that is nearest to x; the format is as in
+// rt/nnrt_math.h.  All numbers of the format are tried: of two at one distance, the one with an
+// even mantissa is taken.
+static inline double m_narrow(double x, double format, double saturate) {
+  static const struct {
+    int mantissa, bias;
+    double largest;
+  } formats[] = {{3, 7, 448}, {3, 8, 240}, {2, 15, 57344}, {2, 16, 57344}, {1, 1, 6}};
+  int f = (int)format;
+  double size = fabs(x), nearest = 0, best = INFINITY;
+  if (isnan(x)) return f == 4 ? 0 : x;
+  if (f > 4) {
+    // 2^-127 to 2^127
+    double power = ldexp(1, -127);
+    if (isinf(x) || size > ldexp(f == 5 ? 1.5 : 1, 127) || (f == 5 && size == ldexp(1.5, 127)))
+      return f == 7 && !isinf(x) && size < ldexp(1, 128) ? ldexp(1, 127)
+             : saturate != 0                             ? ldexp(1, 127)
+                                                         : NAN;
+    while (f == 7 ? 2 * power <= size : f == 6 ? power < size : 1.5 * power <= size)
+      power *= 2;
+    return f == 6 && size == 0 ? ldexp(1, -127) : power;
+  }
+  int mantissa = formats[f].mantissa, ones = 1 << mantissa;
+  // One number more, as if the exponent had no end: what is nearest to that overflows.
+  for (int code = 0;; code++) {
+    int e = code >> mantissa;
+    double of = e == 0 ? ldexp(code, 1 - formats[f].bias - mantissa)
+                       : ldexp(ones + code % ones, e - formats[f].bias - mantissa);
+    double distance = fabs(of - size);
+    if (distance < best || (distance == best && code % 2 == 0)) {
+      best = distance;
+      nearest = of;
+    }
+    if (of > formats[f].largest) break;
+  }
+  if (size >= 2 * formats[f].largest || nearest > formats[f].largest)
+    nearest = saturate != 0 || f == 4 ? formats[f].largest : f == 2 ? INFINITY : NAN;
+  if ((f == 1 || f == 3) && nearest == 0) return 0;
+  return copysign(nearest, x);
+}
+
 #endif

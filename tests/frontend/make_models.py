@@ -419,6 +419,34 @@ def attention_errors():
         [q, past, o, value("n", (2,), I64)], "a b c d e f g", opset=25)
 
 
+def quantized():
+    """Weights and activations quantized and dequantized at once, as for training; a packed weight of 4 bits; blocks."""
+    packed = helper.make_tensor("packed", TensorProto.INT4, (3, 3), np.arange(-4, 5))
+    zeros = numpy_helper.from_array(np.array([0, 3, -2], dtype=np.int8), "zeros")
+    scales = numpy_helper.from_array(np.array([0.5, 0.25, 1], dtype=np.float32), "scales")
+    blocks = numpy_helper.from_array(np.array([[0.5, 2], [1, 4]], dtype=np.float32), "blocks")
+    return model(
+        [node("QuantizeLinear", "w scales zeros", "q", "/quantize", axis=0),
+         node("DequantizeLinear", "q scales zeros", "a", "/dequantize", axis=0),
+         node("MatMul", "x a", "h", "/matmul"),
+         node("DequantizeLinear", "packed s", "p", "/unpack"), node("MatMul", "h p", "y", "/packed"),
+         node("QuantizeLinear", "x blocks", "z", "/blocks", axis=1, block_size=2, output_dtype=TensorProto.FLOAT8E4M3FN),
+         node("Cast", "x", "i", "/int2", to=TensorProto.INT2)],
+        [value("x", (2, 3))], "y z i",
+        [weight("w", 3, 3), packed, zeros, scales, blocks, numpy_helper.from_array(np.float32(0.5), "s")], opset=25)
+
+
+def quantized_errors():
+    three = numpy_helper.from_array(np.ones(3, np.float32), "three")
+    return model(
+        [node("QuantizeLinear", "x three", "a", "/axis", axis=1), node("QuantizeLinear", "x three", "b", "/range", axis=2),
+         node("QuantizeLinear", "x s", "c", "/string", output_dtype=TensorProto.STRING),
+         node("QuantizeLinear", "x x", "d", "/blocks", block_size=3),
+         node("QuantizeLinear", "x s", "e", "/float", output_dtype=TensorProto.DOUBLE),
+         node("Cast", "x", "f", "/mode", to=24, round_mode="away")],
+        [value("x", (3, 4))], "a b c d e f", [three, numpy_helper.from_array(np.float32(0.5), "s")], opset=25)
+
+
 TRAINING = "ai.onnx.preview.training"
 
 
@@ -647,7 +675,8 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, types, too_large,
+              positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
+              quantized_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,

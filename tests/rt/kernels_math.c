@@ -143,6 +143,50 @@ static void roundings(void **state) {
   assert_true(m_floor(-0.5f) == -1 && m_ceil(-0.5) == 0);
 }
 
+// The number of a format with this code; INFINITY beyond its largest one.
+static double number_of(int format, int code) {
+  static const int mantissa[] = {3, 3, 2, 2, 1}, bias[] = {7, 8, 15, 16, 1};
+  static const double largest[] = {448, 240, 57344, 57344, 6};
+  int m = mantissa[format], e = code >> m, rest = code & ((1 << m) - 1);
+  double x = (rest + (e > 0 ? 1 << m : 0)) * pow(2, (e > 0 ? e : 1) - bias[format] - m);
+  return x <= largest[format] ? x : INFINITY;
+}
+
+// Numbers between neighbours of each format go to the nearer one; ties to the even code.
+static void narrow_formats(void **state) {
+  (void)state;
+  for (int format = 0; format < 5; format++)
+    for (int code = 0; number_of(format, code) < INFINITY; code++) {
+      double low = number_of(format, code), high = number_of(format, code + 1);
+      bool last = isinf(high);
+      if (last) high = low + (low - number_of(format, code - 1));
+      double middle = low + (high - low) / 2;
+      double above = last ? format == 2 ? INFINITY : NAN : high;
+      if (format == 4 && last) above = low;
+      const double x[] = {low, nextafterf((float)middle, 0), middle,
+                          nextafterf((float)middle, INFINITY)};
+      const double y[] = {low, low, code % 2 ? above : low, above};
+      for (int i = 0; i < 4; i++)
+        for (int sign = -1; sign < 2; sign += 2) {
+          double f = m_narrow((float)(sign * x[i]), (float)format, 0.0f);
+          double d = m_narrow(sign * x[i], format, 0);
+          if (isnan(y[i]) ? !isnan(f) || !isnan(d) : f != sign * y[i] || d != sign * y[i])
+            fail_msg("format %d: %a is %g, %g; expected %g", format, sign * x[i], f, d,
+                     sign * y[i]);
+        }
+      // With saturation nothing is beyond the largest number.
+      if (last) assert_true(m_narrow((float)high, (float)format, 1.0f) == low);
+    }
+  for (int e = -126; e < 127; e++) {
+    double x = ldexp(1.25, e);
+    assert_true(m_narrow((float)x, 5, 0) == ldexp(1, e) && m_narrow(x, 5, 0) == ldexp(1, e));
+    assert_true(m_narrow((float)x, 6, 0) == ldexp(1, e + 1) &&
+                m_narrow(x, 6, 0) == ldexp(1, e + 1));
+    assert_true(m_narrow((float)x, 7, 0) == ldexp(1, e) && m_narrow(x, 7, 0) == ldexp(1, e));
+    assert_true(m_narrow((float)(x * 1.2), 5, 0) == ldexp(1, e + 1));
+  }
+}
+
 TEST_GROUP(kernels_math) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(close_to_the_library),
@@ -152,6 +196,7 @@ TEST_GROUP(kernels_math) {
       cmocka_unit_test(smaller_and_larger),
       cmocka_unit_test(integers),
       cmocka_unit_test(roundings),
+      cmocka_unit_test(narrow_formats),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,13 @@ bool cast_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
+// As of a cast: rounding passes the gradient.
+bool narrow_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  (void)op;
+  din[0] = dout[0];
+  return !b->failed;
+}
+
 // -- Powers ----------------------------------------------------------------------------------
 
 // The constant that every element of `v` equals, if `v` is defined by known ops.
