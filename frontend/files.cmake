@@ -24,9 +24,11 @@ set(FRONTEND_FILES
   onnx_wire.c
   onnx_ops_attention.c
   onnx_ops_constant.c
+  onnx_ops_control.c
   onnx_ops_einsum.c
   onnx_ops_elementwise.c
   onnx_ops_linear.c
+  onnx_ops_linear_attention.c
   onnx_ops_lookup.c
   onnx_ops_loss.c
   onnx_ops_microsoft.c

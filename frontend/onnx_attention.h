@@ -30,6 +30,9 @@ typedef struct Attention {
 Value *attention_split_heads(Node *n, Value *x, int64_t heads);
 Value *attention_join_heads(Node *n, Value *y);
 
+// Repeats x (b, h / r, s, d), so that r consecutive ones of h heads have their own.
+Value *attention_repeat_heads(Node *n, Value *x, int64_t heads);
+
 // Returns x (b, h, s, d) after `past`, which may be NULL, along s, and sets the length of `past`.
 // NULL after a report.
 Value *attention_after_past(Node *n, Value *past, Value *x, int64_t *out_past);

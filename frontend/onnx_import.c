@@ -157,6 +157,8 @@ static const Row rows[] = {
   ROW("", name, since, least, most, import_##import, N_OPS, true)
 #define TRAINING(name, least, most, import)                                                        \
   ROW(ONNX_TRAINING_DOMAIN, name, 1, least, most, import_##import, N_OPS, false)
+#define PREVIEW(name, least, most, import)                                                         \
+  ROW("ai.onnx.preview", name, 1, least, most, import_##import, N_OPS, false)
 #define MICROSOFT(name, least, most, import)                                                       \
   ROW("com.microsoft", name, 1, least, most, import_##import, N_OPS, false)
 #define UNARY(name, op)  ROW("", name, 1, 1, 1, import_plain_unary, OP_##op, false)

@@ -79,6 +79,7 @@ typedef bool ImportFn(Node *n);
 #define ONNX(name, since, least, most, import) ImportFn import_##import;
 #define SEQUENCE                               ONNX
 #define TRAINING(name, least, most, import)    ImportFn import_##import;
+#define PREVIEW(name, least, most, import)     ImportFn import_##import;
 #define MICROSOFT(name, least, most, import)   ImportFn import_##import;
 #define UNARY(name, op)
 #define BINARY(name, op)
@@ -86,6 +87,7 @@ typedef bool ImportFn(Node *n);
 #undef ONNX
 #undef SEQUENCE
 #undef TRAINING
+#undef PREVIEW
 #undef MICROSOFT
 #undef UNARY
 #undef BINARY
@@ -172,6 +174,9 @@ Value *node_ints_value(Node *n, const int64_t *at, int count); // an i64 vector
 // Returns `length` elements along `axis` from `start`, and all along the other axes.
 Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length);
 Value *node_unary(Node *n, OpKind kind, Value *x);
+// Returns x as the graph in the attribute changes it, with its type; x itself without the
+// attribute.
+Value *node_modified(Node *n, const char *attribute, Value *x);
 // Converts x to a type of the model, TensorProto.DataType.
 Value *node_cast(Node *n, Value *x, int data_type);
 Value *node_binary(Node *n, OpKind kind, Value *x, Value *y); // broadcasts

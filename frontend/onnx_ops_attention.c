@@ -134,7 +134,7 @@ static Value *score_mask(Node *n, const Attention *a, bool causal) {
 
 // Repeats heads of keys or values (b, h/r, s, d) for the heads of the queries: each serves r
 // consecutive ones.
-static Value *repeat_heads(Node *n, Value *x, int64_t heads) {
+Value *attention_repeat_heads(Node *n, Value *x, int64_t heads) {
   const int64_t *d = x->type->dim;
   int64_t own = d[1];
   if (own == heads || own == 0 || heads % own) return x;
@@ -170,8 +170,8 @@ static Value *probabilities(Node *n, Value *scores, Value *mask, DType dtype) {
 // mask is added, a softmax in another type.
 static Value *by_single_ops(Node *n, const Attention *a, Value *mask, Value **out_scores) {
   DType dtype = a->q->type->dtype;
-  Value *k = repeat_heads(n, a->k, a->q->type->dim[1]);
-  Value *v = repeat_heads(n, a->v, a->q->type->dim[1]);
+  Value *k = attention_repeat_heads(n, a->k, a->q->type->dim[1]);
+  Value *v = attention_repeat_heads(n, a->v, a->q->type->dim[1]);
   Value *scores =
       build_op(n->b, OP_matmul, IN(a->q, k), ATTRS(a_b("trans_a", false), a_b("trans_b", true)));
   if (!scores) return NULL;
@@ -264,6 +264,31 @@ bool import_attention(Node *n) {
   Value *y = attention_build(n, &a, node_wants(n, 3) ? &n->out[3] : NULL);
   n->out[0] = joined ? attention_join_heads(n, y) : y;
   return n->out[0] != NULL;
+}
+
+// Attention with functions of the scores and of the probabilities, graphs of the node.
+bool import_flex_attention(Node *n) {
+  Value *q = n->in[0], *k = n->in[1], *v = n->in[2];
+  if (q->type->ndim != 4 || k->type->ndim != 4 || v->type->ndim != 4)
+    return node_fail(n, "its operands have not four dimensions");
+  Attention a = {.q = q};
+  if (!softmax_type(n, &a)) return false;
+  if (q->type->dtype == DT_f64 && !node_attr(n, "softmax_precision")) a.softmax = DT_f64;
+  double scale = node_float(n, "scale", 1 / sqrt((double)q->type->dim[3]));
+  k = attention_repeat_heads(n, k, q->type->dim[1]);
+  v = attention_repeat_heads(n, v, q->type->dim[1]);
+  Value *x =
+      build_op(n->b, OP_matmul, IN(q, k), ATTRS(a_b("trans_a", false), a_b("trans_b", true)));
+  if (!x) return false;
+  x = build_cast(n->b, build_scale(n->b, x, scale), a.softmax);
+  x = node_modified(n, "score_mod", x);
+  if (!x) return false;
+  x = node_modified(n, "prob_mod", build_op(n->b, OP_softmax, IN(x), ATTRS(a_i("axis", 3))));
+  if (!x) return false;
+  x = build_cast(n->b, x, q->type->dtype);
+  n->out[0] =
+      build_op(n->b, OP_matmul, IN(x, v), ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
+  return true;
 }
 
 // Returns `count` elements of the last dimension from `start`, every `step`th.

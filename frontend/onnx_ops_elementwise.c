@@ -64,6 +64,15 @@ bool import_swish(Node *n) {
   return true;
 }
 
+// swish(a) * b
+bool import_swiglu(Node *n) {
+  if (n->in[0]->type != n->in[1]->type) return node_fail(n, "its operands differ in type");
+  Value *gate =
+      build_op(n->b, OP_swish, IN(n->in[0]), ATTRS(a_f("beta", node_float(n, "alpha", 1))));
+  n->out[0] = gate ? build_op(n->b, OP_mul, IN(gate, n->in[1]), NO_ATTRS) : NULL;
+  return true;
+}
+
 // x * tanh(softplus(x))
 bool import_mish(Node *n) {
   Value *t = node_unary(n, OP_tanh, node_unary(n, OP_softplus, n->in[0]));

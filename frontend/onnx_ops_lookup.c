@@ -198,3 +198,57 @@ bool import_one_hot(Node *n) {
   n->out[0] = build_where(n->b, hot, value[1], value[0]);
   return true;
 }
+
+// The cache with the update written at the indices of each sample, along `axis`: position p has
+// element p - index of the update, if that exists.
+bool import_tensor_scatter(Node *n) {
+  Value *past = n->in[0], *update = n->in[1], *start = node_in(n, 2);
+  const Type *t = past->type, *tu = update->type;
+  const char *mode = node_str(n, "mode", "linear");
+  bool circular = str_equal(mode, "circular");
+  int axis;
+  if (!circular && !str_equal(mode, "linear")) return node_fail(n, "mode '%s'", mode);
+  if (!node_axis(n, node_int(n, "axis", -2), t->ndim, &axis)) return false;
+  bool fits = axis > 0 && tu->ndim == t->ndim && tu->dim[axis] <= t->dim[axis];
+  for (int i = 0; i < t->ndim && fits; i++)
+    fits = i == axis || tu->dim[i] == t->dim[i];
+  if (!fits)
+    return node_fail(n, "an update of %s for a cache of %s along axis %d", type_text(n->a, tu),
+                     type_text(n->a, t), axis);
+  int64_t batch = t->dim[0], length = t->dim[axis], written = tu->dim[axis];
+  if (length == 0 || written == 0) {
+    n->out[0] = past;
+    return true;
+  }
+  // from[b, p]: the element of the update for position p.
+  Value *at = node_count_up(n, length);
+  if (!at) return false;
+  at = build_reshape(n->b, at, 2, (int64_t[]){1, length});
+  at = build_broadcast(n->b, at, 2, (int64_t[]){batch, length});
+  if (start) {
+    start = build_reshape(n->b, build_cast(n->b, start, DT_i64), 2, (int64_t[]){batch, 1});
+    at = node_binary(n, OP_sub, at, start);
+  }
+  if (circular) at = node_binary(n, OP_mod, at, node_scalar(n, DT_i64, (double)length));
+  if (!at) return false;
+  Value *first = node_binary(n, OP_greater_equal, at, node_like(n, at, 0));
+  Value *last = node_binary(n, OP_less, at, node_like(n, at, (double)written));
+  Value *is_written = node_binary(n, OP_and, first, last);
+  Value *index =
+      build_op(n->b, OP_clip, IN(at), ATTRS(a_f("low", 0), a_f("high", (double)written - 1)));
+  // The axis becomes the second dimension, of which each sample has a table.
+  int64_t perm[MAX_NDIM], back[MAX_NDIM], dim[MAX_NDIM];
+  for (int i = 0; i < t->ndim; i++) {
+    perm[i] = i == 0 ? 0 : i == 1 ? axis : i - 1 < axis ? i - 1 : i;
+    back[perm[i]] = i;
+  }
+  Value *rows = build_op(n->b, OP_gather, IN(build_transpose(n->b, update, perm), index),
+                         ATTRS(a_i("axis", 1), a_i("batch", 1)));
+  rows = rows ? build_transpose(n->b, rows, back) : NULL;
+  for (int i = 0; i < t->ndim; i++)
+    dim[i] = i == 0 ? batch : i == axis ? length : 1;
+  Value *in[] = {build_reshape(n->b, is_written, t->ndim, dim), rows, past};
+  if (!rows || !node_broadcast(n, in, 3)) return false;
+  n->out[0] = build_op(n->b, OP_where, in, 3, NO_ATTRS);
+  return true;
+}

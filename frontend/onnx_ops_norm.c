@@ -351,3 +351,29 @@ bool import_lp_normalization(Node *n) {
   n->out[0] = node_binary(n, OP_div, x, norm);
   return true;
 }
+
+// (x - mean) / sqrt(variance) over `axes`; the standard's function adds 1e-9 to the divisor.
+bool import_mean_variance_normalization(Node *n) {
+  static const int64_t default_axes[] = {0, 2, 3};
+  Ints axes;
+  if (!node_list(n, "axes", &axes)) axes = (Ints){3, default_axes};
+  int64_t at[MAX_NDIM];
+  int ndim = node_ndim(n, 0), count = 0;
+  bool reduced[MAX_NDIM] = {false};
+  for (int i = 0; i < axes.n; i++) {
+    int axis;
+    if (!node_axis(n, axes.at[i], ndim, &axis)) return false;
+    reduced[axis] = true;
+  }
+  for (int i = 0; i < ndim; i++)
+    if (reduced[i]) at[count++] = i;
+  Value *mean = node_mean(n, n->in[0], at, count, true);
+  Value *difference = mean ? node_binary(n, OP_sub, n->in[0], mean) : NULL;
+  if (!difference) return false;
+  Value *variance = node_mean(n, node_unary(n, OP_square, difference), at, count, true);
+  if (!variance) return false;
+  Value *divisor =
+      build_op(n->b, OP_offset, IN(node_unary(n, OP_sqrt, variance)), ATTRS(a_f("by", 1e-9)));
+  n->out[0] = divisor ? node_binary(n, OP_div, difference, divisor) : NULL;
+  return true;
+}

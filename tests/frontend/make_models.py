@@ -419,6 +419,40 @@ def attention_errors():
         [q, past, o, value("n", (2,), I64)], "a b c d e f g", opset=25)
 
 
+def body(nodes, inputs, outputs):
+    return helper.make_graph(nodes, "body", [value(i, None) for i in inputs.split()], [value(o, None) for o in outputs.split()])
+
+
+def loops():
+    """A Scan over two tensors, one of them backwards; a Loop with slices; one whose condition ends it."""
+    scan = body([node("Add", "s a", "t", "/add"), node("Mul", "t b", "u", "/mul")], "s a b", "t u")
+    loop = body([node("Mul", "c w", "d", "/mul"), node("Identity", "go", "on", "/go"), node("Neg", "d", "e", "/neg")],
+                "i go c", "on d e")
+    until = body([node("Less", "i two", "on", "/less"), node("Exp", "c", "d", "/exp")], "i go c", "on d")
+    return model(
+        [node("Scan", "s x x", "last all", "/scan", body=scan, num_scan_inputs=2, scan_input_directions=[0, 1],
+              scan_output_axes=[1]),
+         node("Loop", "n _ w", "p slices", "/loop", body=loop), node("Loop", "_ true w", "q", "/until", body=until)],
+        [value("s", (3,)), value("x", (2, 3))], "last all p slices q",
+        [weight("w", 3), numpy_helper.from_array(np.int64(2), "n"), numpy_helper.from_array(np.int64(2), "two"),
+         numpy_helper.from_array(np.array(True), "true")], opset=17)
+
+
+def loop_errors():
+    """Loops that are too long, depend on data, or whose bodies do not fit."""
+    one = body([node("Identity", "go", "on"), node("Exp", "c", "d")], "i go c", "on d")
+    none = body([node("Identity", "go", "on")], "i go", "on")
+    data = body([node("ReduceSum", "c", "z", keepdims=0), node("Cast", "z", "on", to=BOOL), node("Exp", "c", "d")], "i go c", "on d")
+    scan = body([node("Add", "s a", "t")], "s a", "t")
+    return model(
+        [node("Loop", "long _ x", "a", "/long", body=one), node("Loop", "long _ x", "b", "/body", body=none),
+         node("Loop", "_ _ x", "c", "/data", body=data), node("Loop", "m _ x", "d", "/count", body=one),
+         node("Scan", "y y", "e", "/scan", body=scan, num_scan_inputs=1), node("Scan", "s w", "f", "/length", body=scan,
+                                                                                num_scan_inputs=1)],
+        [value("x", (3,)), value("y", (100,)), value("m", (), I64), value("s", ())], "a b c d e f",
+        [numpy_helper.from_array(np.int64(65), "long"), weight("w", 0)], opset=17)
+
+
 def quantized():
     """Weights and activations quantized and dequantized at once, as for training; a packed weight of 4 bits; blocks."""
     packed = helper.make_tensor("packed", TensorProto.INT4, (3, 3), np.arange(-4, 5))
@@ -676,7 +710,7 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
-              quantized_errors, types, too_large,
+              quantized_errors, loops, loop_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,

@@ -1,0 +1,237 @@
+// Control flow that is decided as it is imported: the branch of an If, and the iterations of Loop
+// and Scan, are put in place, one after the other.
+//
+//     Scan  state s, slices x[0], x[1]      body(s, x[0]) -> s1, y[0];  body(s1, x[1]) -> s2, y[1]
+
+#include <string.h>
+
+#include "frontend/onnx_walk.h"
+
+// A long loop would be a large program: an LSTM cell of 128 iterations takes the C compiler 16 s.
+enum { MOST_ITERATIONS = 64 };
+
+// Imports the graph of an attribute, which sees the names around it, with its inputs bound to `in`.
+// `part`: of the names of its nodes, or NULL.  False after a report.
+static bool import_body(Node *n, const char *attribute, const char *part, const Binding *in,
+                        int n_in, Binding *out, int n_out) {
+  Import *im = n->im;
+  const Onnx__AttributeProto *a = node_attr(n, attribute);
+  if (!a || !a->g) return node_fail(n, "has no %s", attribute);
+  if (a->g->n_output != (size_t)n_out)
+    return node_fail(n, "%s has %zu results, and %d are needed", attribute, a->g->n_output, n_out);
+  if (a->g->n_input != (size_t)n_in)
+    return node_fail(n, "%s has %zu inputs, and gets %d", attribute, a->g->n_input, n_in);
+  Scope *scope = onnx_scope_new(im, n->scope);
+  const char *name = onnx_node_name(im->a, n->scope, n->proto);
+  scope->prefix = part ? str_format(im->a, "%s/%s", name, part) : name;
+  for (int i = 0; i < n_in; i++)
+    onnx_bind_as(im, scope, onnx_str(a->g->input[i]->name), &in[i]);
+  char **output = arena_array(n->a, char *, n_out);
+  for (int i = 0; i < n_out; i++) {
+    const char *text = onnx_str(a->g->output[i]->name);
+    output[i] = arena_copy(n->a, text, strlen(text) + 1);
+  }
+  if (!onnx_initializers(im, scope, a->g) ||
+      !onnx_body(im, scope, a->g->node, a->g->n_node, output, (size_t)n_out)) {
+    n->b->failed = true;
+    return false;
+  }
+  for (int i = 0; i < n_out; i++) {
+    Binding *b = onnx_lookup(scope, output[i]);
+    if (!b) return node_fail(n, "%s does not define its result '%s'", attribute, output[i]);
+    if (!b->poisoned) onnx_binding_value(im, b);
+    out[i] = *b;
+    // A missing result has been reported in the body.
+    if (b->poisoned || (!b->v && !b->sequence)) n->b->failed = true;
+  }
+  return !n->b->failed;
+}
+
+static void result(Node *n, int i, const Binding *b) {
+  if (i >= n->n_out) return;
+  n->out[i] = b->v;
+  n->out_sequence[i] = b->sequence;
+  n->out_narrow[i] = b->narrow;
+}
+
+static Binding operand(const Node *n, int i) {
+  return (Binding){.v = n->in[i], .sequence = n->in_sequence[i], .narrow = node_narrow(n, i)};
+}
+
+// Imports the branch that the condition selects.
+bool import_if(Node *n) {
+  const Tensor *condition;
+  if (!node_setting(n, 0, "condition", &condition)) return false;
+  if (type_count(condition->type) != 1) return node_fail(n, "its condition is not one value");
+  // Both attributes are read, or the other one would be reported as unknown.
+  (void)node_attr(n, "then_branch");
+  (void)node_attr(n, "else_branch");
+  Binding *out = arena_array(n->a, Binding, n->n_out);
+  const char *branch = tensor_i(condition, 0) ? "then_branch" : "else_branch";
+  if (!import_body(n, branch, NULL, NULL, 0, out, n->n_out)) return false;
+  for (int i = 0; i < n->n_out; i++)
+    result(n, i, &out[i]);
+  return true;
+}
+
+// -- Loops -------------------------------------------------------------------------------------
+
+// Slices of all iterations along a dimension of their own.
+static Value *stacked(Node *n, Value *const *slice, int count, int axis, bool reverse) {
+  if (!slice[0]) return NULL;
+  const Type *t = slice[0]->type;
+  int64_t dim[MAX_NDIM];
+  if (t->ndim == MAX_NDIM || axis < 0 || axis > t->ndim) {
+    node_fail(n, "slices of %s along axis %d", type_text(n->a, t), axis);
+    return NULL;
+  }
+  for (int i = 0; i <= t->ndim; i++)
+    dim[i] = i == axis ? 1 : t->dim[i - (i > axis)];
+  Value **part = arena_array(n->a, Value *, count);
+  for (int i = 0; i < count; i++) {
+    Value *x = slice[reverse ? count - 1 - i : i];
+    if (!x || x->type != t) {
+      node_fail(n, "the slices of its iterations differ in type");
+      return NULL;
+    }
+    part[i] = build_reshape(n->b, x, t->ndim + 1, dim);
+  }
+  if (count == 1) return part[0];
+  return build_op(n->b, OP_concat, part, count, ATTRS(a_i("axis", axis)));
+}
+
+static bool few(Node *n, int64_t count) {
+  return count <= MOST_ITERATIONS ||
+         node_fail(n, "%lld iterations are not supported; the limit is %d", (long long)count,
+                   MOST_ITERATIONS);
+}
+
+// The condition of a further iteration, which must be known; true without one.
+static bool continues(Node *n, const Value *condition, bool *out) {
+  *out = true;
+  if (!condition) return true;
+  const Tensor *t = node_known(n, condition);
+  if (!t || type_count(t->type) != 1)
+    return node_fail(n, "its condition depends on data, which is not supported");
+  *out = tensor_i(t, 0) != 0;
+  return true;
+}
+
+// Operands: the number of iterations, the condition, what is carried.  Body: iteration, condition,
+// carried -> condition, carried, slices.  Results: carried, slices.
+bool import_loop(Node *n) {
+  Import *im = n->im;
+  const Tensor *limit = NULL;
+  if (node_in(n, 0) && !node_setting(n, 0, "number of iterations", &limit)) return false;
+  const Onnx__AttributeProto *body = node_attr(n, "body");
+  int carried = n->n_in - 2, n_body = body && body->g ? (int)body->g->n_output : 0;
+  int n_slices = n_body - 1 - carried;
+  if (carried < 0 || n_slices < 0) return node_fail(n, "its body has %d results", n_body);
+  int64_t most = limit && type_count(limit->type) == 1 ? tensor_i(limit, 0) : MOST_ITERATIONS + 1;
+  Binding *in = arena_array(im->a, Binding, carried + 2),
+          *out = arena_array(im->a, Binding, n_body);
+  Value **slice = arena_array(im->a, Value *, (n_slices + 1) * (MOST_ITERATIONS + 1));
+  for (int i = 0; i < carried; i++)
+    in[2 + i] = operand(n, 2 + i);
+  bool more;
+  int count = 0;
+  if (!continues(n, node_in(n, 1), &more)) return false;
+  for (; more && count < most; count++) {
+    if (!few(n, count + 1)) return false;
+    in[0] = (Binding){.v = node_scalar(n, DT_i64, count)};
+    in[1] = (Binding){.v = node_scalar(n, DT_bool, 1)};
+    onnx_evaluate_new(im, n);
+    if (!import_body(n, "body", str_format(im->a, "%d", count), in, carried + 2, out, n_body))
+      return false;
+    for (int i = 0; i < carried; i++)
+      in[2 + i] = out[1 + i];
+    for (int i = 0; i < n_slices; i++)
+      slice[i * (MOST_ITERATIONS + 1) + count] = out[1 + carried + i].v;
+    if (!continues(n, out[0].v, &more)) return false;
+  }
+  for (int i = 0; i < carried; i++)
+    result(n, i, &in[2 + i]);
+  // Without an iteration the type of a slice is not known.
+  for (int i = 0; i < n_slices && carried + i < n->n_out; i++) {
+    if (count == 0) return node_fail(n, "no iteration gives its result %d", carried + i);
+    n->out[carried + i] = stacked(n, slice + i * (MOST_ITERATIONS + 1), count, 0, false);
+  }
+  return !n->b->failed;
+}
+
+// Element i of a list of the node, or 0.
+static int64_t listed(const Ints *list, int i) {
+  return i < list->n ? list->at[i] : 0;
+}
+
+// Operands: states, then tensors, of which each iteration gets a slice.  Body: states, slices ->
+// states, slices.  Results: states, stacked slices.
+bool import_scan(Node *n) {
+  Import *im = n->im;
+  Ints in_axes, in_directions, out_axes, out_directions;
+  node_list(n, "scan_input_axes", &in_axes);
+  node_list(n, "scan_input_directions", &in_directions);
+  node_list(n, "scan_output_axes", &out_axes);
+  node_list(n, "scan_output_directions", &out_directions);
+  int scanned = (int)node_int(n, "num_scan_inputs", 0), states = n->n_in - scanned;
+  const Onnx__AttributeProto *body = node_attr(n, "body");
+  int n_body = body && body->g ? (int)body->g->n_output : 0, n_slices = n_body - states;
+  if (scanned < 1 || states < 0 || n_slices < 0)
+    return node_fail(n, "has %d operands, of which %d are scanned", n->n_in, scanned);
+  int64_t count = -1;
+  int *axis = arena_array(n->a, int, scanned);
+  for (int i = 0; i < scanned; i++) {
+    const Value *x = n->in[states + i];
+    if (!x) return node_fail(n, "operand %d is left out", states + i);
+    if (!node_axis(n, listed(&in_axes, i), x->type->ndim, &axis[i])) return false;
+    int64_t length = x->type->dim[axis[i]];
+    if (count >= 0 && length != count) return node_fail(n, "its tensors have unequal lengths");
+    count = length;
+  }
+  if (!few(n, count)) return false;
+  if (count == 0) return node_fail(n, "its tensors have length 0");
+  Binding *in = arena_array(im->a, Binding, n->n_in), *out = arena_array(im->a, Binding, n_body);
+  Value **slice = arena_array(im->a, Value *, n_slices * (int)count + 1);
+  for (int i = 0; i < states; i++)
+    in[i] = operand(n, i);
+  for (int step = 0; step < count; step++) {
+    for (int i = 0; i < scanned; i++) {
+      Value *x = n->in[states + i];
+      int64_t at = listed(&in_directions, i) ? count - 1 - step : step, dim[MAX_NDIM];
+      int ndim = 0;
+      for (int k = 0; k < x->type->ndim; k++)
+        if (k != axis[i]) dim[ndim++] = x->type->dim[k];
+      Value *part = build_reshape(n->b, node_part(n, x, axis[i], at, 1), ndim, dim);
+      in[states + i] = (Binding){.v = part, .narrow = node_narrow(n, states + i)};
+      if (!part) return false;
+    }
+    onnx_evaluate_new(im, n);
+    if (!import_body(n, "body", str_format(im->a, "%d", step), in, n->n_in, out, n_body))
+      return false;
+    for (int i = 0; i < states; i++)
+      in[i] = out[i];
+    for (int i = 0; i < n_slices; i++)
+      slice[i * (int)count + step] = out[states + i].v;
+  }
+  for (int i = 0; i < states; i++)
+    result(n, i, &in[i]);
+  for (int i = 0; i < n_slices && states + i < n->n_out; i++) {
+    int64_t at = listed(&out_axes, i);
+    const Value *one = slice[i * (int)count];
+    if (one && at < 0) at += one->type->ndim + 1;
+    n->out[states + i] =
+        stacked(n, slice + i * (int)count, (int)count, (int)at, listed(&out_directions, i) != 0);
+  }
+  return !n->b->failed;
+}
+
+// -- Functions of one value --------------------------------------------------------------------
+
+Value *node_modified(Node *n, const char *attribute, Value *x) {
+  if (!x || !node_attr(n, attribute)) return x;
+  Binding in = {.v = x}, out;
+  if (!import_body(n, attribute, attribute, &in, 1, &out, 1)) return NULL;
+  if (out.v && out.v->type == x->type) return out.v;
+  node_fail(n, "%s changes the type of its operand", attribute);
+  return NULL;
+}
