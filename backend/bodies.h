@@ -26,6 +26,7 @@ typedef struct Kernel {
   Arena *arena;
   const Graph *g;
   const char *name;
+  const char *leaf_name; // of the innermost loop's function, in C
   Body body;
   Vec(Read) read;
   int indent;

@@ -121,7 +121,9 @@ static void emit_program(Program *p, StrBuf *out) {
     if (!graph) strbuf_add(out, "  (void)r;\n");
     strbuf_add(out, "}\n\n");
   }
-  emit_section(out, "Fused kernels", &p->kernels);
+  StrBuf kernels = p->declarations;
+  cpu_kernels_text(p->kernels, &kernels);
+  emit_section(out, "Fused kernels", &kernels);
   for (int c = 0; c < p->code.n; c++)
     emit_code(p, out, c);
   tables_emit(p, out);
@@ -159,7 +161,8 @@ bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Dia
   Arena *a = arena_new();
   Program *p = arena_one(a, Program);
   *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};
-  p->defines.arena = p->kernels.arena = p->constants.arena = p->device.arena = a;
+  p->defines.arena = p->declarations.arena = p->constants.arena = p->device.arena = a;
+  p->kernels = cpu_kernels_new(a);
   int errors = diag_errors(d);
   // The step is @train, or the first entry; @eval is there if training is.
   for_each_graph(g, p->m) {

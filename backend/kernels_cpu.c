@@ -26,6 +26,9 @@
 //       return 0;
 //     }
 //
+// Bodies that differ in sizes only have one leaf, which has none, except for strides over an
+// operand.
+//
 // The leaf is compiled for several generations of processors and vectorised; `omp simd` says that
 // points do not depend on each other, which holds although y0 may be x0 (in place).  The loops
 // around it run in parallel if there is enough work.
@@ -110,6 +113,7 @@ static void emit_loads(Kernel *k, bool moving) {
   }
 }
 
+// Writes the leaf, after its name.
 static void emit_leaf(Kernel *k) {
   // Write the points first: they record the operands that they read.
   StrBuf *out = k->out, inside = {.arena = k->arena};
@@ -128,7 +132,7 @@ static void emit_leaf(Kernel *k) {
   k->out = out;
   k->indent = 0;
   const char *params = leaf_params(k);
-  kernel_line(k, "NNRT_CLONES static void %s_loop(int64_t n%s) {", k->name, params ? params : "");
+  kernel_line(k, "(int64_t n%s) {", params ? params : "");
   k->indent = 1;
   // The loop over points, with the loads before it.
   emit_loads(k, false);
@@ -154,7 +158,7 @@ static void emit_leaf(Kernel *k) {
   for (int i = 0; i < k->g->n_results; i++)
     if (k->body.sum == SUM_rows && kernel_is_sum(k, i)) kernel_line(k, "t%d[0] += s%d;", i, i);
   k->indent = 0;
-  kernel_line(k, "}\n");
+  kernel_line(k, "}");
 }
 
 // -- The loops around the leaf -----------------------------------------------------------------
@@ -211,7 +215,7 @@ static void emit_call(Kernel *k, const char *n, bool at, const char *sums) {
     strbuf_addf(&b, ", x%d", r->param->index);
     add_index(&b, k, &r->access, 0, last, at);
   }
-  kernel_line(k, "%s_loop(%s%s);", k->name, n, b.at ? b.at : "");
+  kernel_line(k, "%s(%s%s);", k->leaf_name, n, b.at ? b.at : "");
 }
 
 static void open_loop(Kernel *k, int i, const char *brace) {
@@ -436,17 +440,35 @@ static void emit_nothing(Kernel *k) {
 
 // -- A kernel ----------------------------------------------------------------------------------
 
-void kernel_emit_cpu(StrBuf *out, const Graph *body, const char *name) {
-  Kernel k = {.out = out, .arena = out->arena, .g = body, .name = name, .read_text = read_text};
+// The kernels with this leaf, which the kernel `name` may be the first of.
+static LeafKernels *kernels_of_leaf(CpuKernels *all, const char *leaf, const char *name) {
+  LeafKernels *k = leaf ? table_find(all->by_leaf, 0, leaf) : NULL;
+  if (k) return k;
+  k = arena_one(all->arena, LeafKernels);
+  *k = (LeafKernels){0};
+  vec_push(all->arena, &all->at, k);
+  if (!leaf) return k;
+  k->leaf_name = str_format(all->arena, "%s_loop", name);
+  k->leaf = str_format(all->arena, "NNRT_CLONES static void %s%s", k->leaf_name, leaf);
+  table_add(all->by_leaf, 0, leaf, k);
+  return k;
+}
+
+void kernel_emit_cpu(CpuKernels *all, const Graph *body, const char *name) {
+  StrBuf leaf = {.arena = all->arena}, outer = {.arena = all->arena};
+  Kernel k = {.arena = all->arena, .g = body, .name = name, .read_text = read_text};
   if (!body_read(body, &k.body, k.arena)) BUG("@%s is no fused body", body->name);
   if (k.body.loops.n == 0) k.body.loops = (Loops){.n = 1, .extent = {1}};
-  if (out->n) strbuf_add(out, "\n");
+  k.out = &leaf;
   if (k.body.count > 0) emit_leaf(&k);
+  LeafKernels *kernels = kernels_of_leaf(all, leaf.at, name);
+  k.leaf_name = kernels->leaf_name;
+  k.out = &outer;
   // The function: loops around the leaf, by the kind of its sums.
   StrBuf space = {.arena = k.arena};
   for (int i = 0; i < k.body.loops.n; i++)
     strbuf_addf(&space, "%s%" PRId64, i ? " x " : "", k.body.loops.extent[i]);
-  kernel_line(&k, "static int %s(%s) { // %s points", k.name, kernel_params(&k), space.at);
+  kernel_line(&k, "int %s(%s) { // %s points", k.name, kernel_params(&k), space.at);
   k.indent = 1;
   // Few columns give too few tasks, so tasks split the rows instead.
   bool few = k.body.sum == SUM_columns && k.body.n_kept < 4 * COLUMNS;
@@ -463,4 +485,24 @@ void kernel_emit_cpu(StrBuf *out, const Graph *body, const char *name) {
   kernel_line(&k, "return 0;");
   k.indent = 0;
   kernel_line(&k, "}");
+  vec_push(all->arena, &kernels->kernels, outer.at);
+}
+
+CpuKernels *cpu_kernels_new(Arena *a) {
+  CpuKernels *k = arena_one(a, CpuKernels);
+  *k = (CpuKernels){.arena = a, .by_leaf = table_new(a)};
+  return k;
+}
+
+void leaf_kernels_text(const LeafKernels *k, const char *linkage, StrBuf *out) {
+  if (k->leaf) strbuf_addf(out, "%s\n", k->leaf);
+  for (int i = 0; i < k->kernels.n; i++)
+    strbuf_addf(out, "%s%s%s", i ? "\n" : "", linkage, k->kernels.at[i]);
+}
+
+void cpu_kernels_text(const CpuKernels *k, StrBuf *out) {
+  for (int i = 0; i < k->at.n; i++) {
+    if (i) strbuf_add(out, "\n");
+    leaf_kernels_text(k->at.at[i], "static ", out);
+  }
 }

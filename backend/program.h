@@ -8,6 +8,7 @@
 #include "base/whole_file.h"
 #include "ir/analysis/boxes.h"
 #include "ir/schedule.h"
+#include "kernels.h"
 
 // C names for values: see names.c.
 typedef struct Names Names;
@@ -87,9 +88,11 @@ typedef struct Program {
   Arena *arena;
   Diag *d;
   Names *names;
-  StrBuf defines, kernels, constants; // of program.c
-  StrBuf device;                      // kernels in a file of their own
-  Vec(const char *) function;         // taken names
+  StrBuf defines, constants;  // of program.c
+  CpuKernels *kernels;        // fused kernels in C
+  StrBuf declarations;        // of kernels in a file of their own
+  StrBuf device;              // those kernels
+  Vec(const char *) function; // taken names
   int n_ranks;
   Vec(Code) code;
   int *code_of; // by rank

@@ -12,8 +12,7 @@
 typedef struct TargetBackend {
   const char *architectures; // default of the bare name; NULL: no choice of architectures
   const char *options;       // options of nnaot that only some targets take: "link aot-plans"
-  // Writes the kernel of a fused body into p->kernels, or only its declaration there and the
-  // kernel into p->device.
+  // Adds the kernel of a fused body to p->kernels, or to p->device with a declaration.
   void (*fused)(Program *p, const Graph *body, const char *name);
   const char *source; // of kernels, beside program.c: "kernels.cu"; NULL: none
   void (*source_text)(const Program *p, StrBuf *out);

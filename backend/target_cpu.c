@@ -7,7 +7,7 @@
 #include "target.h"
 
 static void fused(Program *p, const Graph *body, const char *name) {
-  kernel_emit_cpu(&p->kernels, body, name);
+  kernel_emit_cpu(p->kernels, body, name);
 }
 
 static const char *dnnl_folder(const Build *b) {

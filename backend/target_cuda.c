@@ -26,7 +26,7 @@
 // -- Sources -----------------------------------------------------------------------------------
 
 static void fused(Program *p, const Graph *body, const char *name) {
-  strbuf_addf(&p->kernels, "%s;\n", kernel_declaration(p->arena, body, name));
+  strbuf_addf(&p->declarations, "%s;\n", kernel_declaration(p->arena, body, name));
   kernel_emit_cuda(&p->device, body, name);
 }
 

@@ -145,12 +145,13 @@ static void add_entry(StrBuf *out, const Graph *g, const char *linkage) {
 
 static const char *code_c(Module *m, Arena *a) {
   StrBuf out = {.arena = a};
+  CpuKernels *kernels = cpu_kernels_new(a);
+  for_each_graph(g, m)
+    if (is_body(g, a)) kernel_emit_cpu(kernels, g, g->name);
   strbuf_add(&out, "#include \"nnrt_math.h\"\n\n");
-  for_each_graph(g, m) {
-    if (!is_body(g, a)) continue;
-    kernel_emit_cpu(&out, g, g->name);
-    add_entry(&out, g, "");
-  }
+  cpu_kernels_text(kernels, &out);
+  for_each_graph(g, m)
+    if (is_body(g, a)) add_entry(&out, g, "");
   return out.at;
 }
 

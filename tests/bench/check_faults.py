@@ -170,7 +170,7 @@ def operands(call):
 
 
 def change_code(p, rng):
-    """Returns (what, changed text, index of the call or None, name of the fused function or None), or None."""
+    """Returns (what, changed text, index of the call or None, names of the fused functions or None), or None."""
     text = p.text
     defines = {m[1]: m for m in re.finditer(r"#define (\w+) \(\((\w+) \*\)\(r->slab \+ (\d+)\)\) // (\S+)", text)}
     calls = list(re.finditer(r"^  RUN\((\d+), (.*)\);( +// .*)?$", text, re.M))
@@ -184,8 +184,13 @@ def change_code(p, rng):
         if not faults:
             return None
         f = rng.choice(faults)
-        heads = list(re.finditer(r"\b(fused_\d+)(_\w+)?\(", text[:f.start]))
-        return f"{kind} {text[f.start - 20:f.end + 20]!r}", f.applied(text), None, heads[-1][1]
+        functions = list(re.finditer(r"^(?:NNRT_CLONES static void|static int) (\w+)\((.*?)^}", text, re.M | re.S))
+        inside = [m[1] for m in functions if m.start() <= f.start < m.end()]
+        if not inside:
+            return None
+        # Several kernels may call one leaf.
+        users = [m[1] for m in functions if re.search(rf"\b{inside[0]}\(", m[2])] or inside
+        return f"{kind} {text[f.start - 20:f.end + 20]!r}", f.applied(text), None, "|".join(users)
     call = rng.choice(calls)
     i, body = int(call[1]), call[2]
     if "nnrt_wait" in body or "_wait_" in body:
@@ -305,7 +310,7 @@ def plant(p, kind, rng, folder):
             # Wrong coordinates of a rank also give it the wrong part of a parameter.
             record["named"] |= title in COLLECTIVE_NAMES or bool(re.search(r": operand \d+, the (input|weight|state) '", said))
         elif fused:
-            record["named"] |= bool(re.search(rf"^  RUN\({ops.index(operation)}, {fused}\(", p.text, re.M))
+            record["named"] |= bool(re.search(rf"^  RUN\({ops.index(operation)}, (?:{fused})\(", p.text, re.M))
         elif call is not None:
             record["named"] |= ops[call] == operation
         else:
