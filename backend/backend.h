@@ -36,7 +36,7 @@ typedef struct BackendOptions {
   const char *output; // the executable's name
   bool split_ranks;   // one executable per rank: output.0, output.1, …
   int only_rank;      // with split_ranks: the rank (set by backend_build)
-  int jobs;
+  int jobs;           // commands at a time, of all programs together; 0: one for each processor
   bool verbose;
   bool only_sources;    // nothing is compiled: emit
   const char *version;  // of nnaot

@@ -3,7 +3,8 @@
 //     cc -O3 -fopenmp -Irt -c program.c -o program.o
 //     cc -fopenmp program.o libnnrt_cpu.a libnnrt.a -ldnnl … -o train_rank
 //
-// and appends the payload and the checksums of all parts (rt/trailer.h).
+// a large program of several files, compiled in parallel (pieces.c), and appends the payload and
+// the checksums of all parts (rt/trailer.h).
 //
 // The commands are the target's.  The C compiler is $CC, or the one nnaot was built with, or cc.
 // The runtime is found relative to nnaot: ../lib/nnaot if installed, and CMake's location in the
@@ -78,8 +79,33 @@ Command build_c_command(Build *b) {
   return c;
 }
 
-const char *backend_commands(const BackendOptions *o, Arena *a) {
-  Build b = {.arena = a, .o = o};
+// A command for one file, separate from linking for compiler caches.
+static void compile_one(Build *b, const char *level, const char *name, Commands *out) {
+  Command c = build_c_command(b);
+  command_adds(&c, str_format(b->arena, "%s -c %s.c -o %s.o", level, name, name));
+  vec_push(b->arena, &out->at, c);
+}
+
+void build_c_compile(Build *b, const char *level, Commands *out) {
+  const Sources *s = &b->sources;
+  // Kernels are optimised, and lists of calls and tables need not be.
+  compile_one(b, s->divided ? "-O1" : level, "program", out);
+  for (int i = 0; i < s->n_kernels; i++)
+    compile_one(b, "-O3", str_format(b->arena, "kernels_%d", i), out);
+  for (int i = 0; i < s->n_calls; i++)
+    compile_one(b, "-O1", str_format(b->arena, "calls_%d", i), out);
+}
+
+void build_c_objects(const Build *b, Command *link) {
+  command_add(link, "program.o");
+  for (int i = 0; i < b->sources.n_kernels; i++)
+    command_add(link, str_format(b->arena, "kernels_%d.o", i));
+  for (int i = 0; i < b->sources.n_calls; i++)
+    command_add(link, str_format(b->arena, "calls_%d.o", i));
+}
+
+const char *backend_commands(const BackendOptions *o, const Sources *sources, Arena *a) {
+  Build b = {.arena = a, .o = o, .sources = *sources};
   StrBuf text = {.arena = a};
   Commands all = {0};
   if (!find_runtime(&b)) return "";
@@ -125,13 +151,12 @@ static bool write_output(Build *b, const char *output) {
 // -- The executable ----------------------------------------------------------------------------
 
 static bool build_one(Build *b, const char *output) {
-  bool ok = backend_emit(b->m, b->dir, b->o, b->d);
+  bool ok = program_emit(b->m, b->dir, b->o, &b->sources, b->d);
   // The commands of the target make `program` in the folder.
   Commands all = {0};
   if (ok) target_backend(b->o->target.target)->commands(b, &all);
-  for (int i = 0; ok && i < all.at.n; i++)
-    ok = command_run(b, &all.at.at[i]);
-  ok = ok && target_backend(b->o->target.target)->finish(b) && write_output(b, output);
+  ok = ok && commands_run(b, &all) && target_backend(b->o->target.target)->finish(b) &&
+       write_output(b, output);
   temporary_dir_remove();
   return ok;
 }
@@ -157,17 +182,20 @@ bool backend_writable(const char *output, Diag *d) {
          diag_error(d, NULL, "cannot write '%s': %s", output, strerror(errno));
 }
 
-// Builds the programs of all ranks, `jobs` at a time, each in its own process.
+// Builds the programs of all ranks, `jobs` at a time, each in its own process.  With more jobs than
+// ranks, a program gets its share of them.
 static bool build_split(Build *b, BackendOptions *options) {
-  int ranks, running = 0;
+  int ranks, running = 0, at_once = options->jobs;
   module_devices(b->m, b->arena, &ranks);
+  if (at_once > ranks) at_once = ranks;
+  options->jobs /= at_once;
   bool ok = true;
   // Children must not write buffered output again.
   fflush(NULL);
   for (int rank = 0; rank < ranks || running > 0;) {
     // Start as many processes as allowed; after a failure start none, but wait for the running
     // ones.
-    if (ok && rank < ranks && running < options->jobs && running < MAX_CHILDREN) {
+    if (ok && rank < ranks && running < at_once && running < MAX_CHILDREN) {
       options->only_rank = rank++;
       pid_t child = temporary_fork();
       if (child == 0) {
@@ -198,6 +226,7 @@ Readiness backend_ready(BackendOptions *o, Diag *d) {
 
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d) {
   BackendOptions options = *o;
+  if (!options.jobs) options.jobs = processors_available();
   Build b = {.m = m, .o = &options, .arena = arena_new(), .d = d};
   temporary_watch();
   bool ok = module_check_ranks(m, d) && build_find_runtime(&b);

@@ -20,6 +20,12 @@ typedef struct Commands {
   Vec(Command) at;
 } Commands;
 
+// The C files of a program beside program.c.
+typedef struct Sources {
+  bool divided; // into program.h, calls_0.c, …, kernels_0.c, …: see pieces.c
+  int n_calls, n_kernels;
+} Sources;
+
 typedef struct Build {
   const Module *m;
   const BackendOptions *o;
@@ -28,6 +34,7 @@ typedef struct Build {
   bool installed;                  // else in the build tree
   const char *headers, *libraries; // folders of the runtime
   const char *dir;                 // folder of the sources
+  Sources sources;
 } Build;
 
 // -- command.c
@@ -39,8 +46,13 @@ const char *command_text(const Command *c);       // as a shell reads it
 // "NAME=VALUE" …, NULL at the end, or NULL.  Returns false, having reported it, if it could not
 // run.
 bool command_start(Build *b, Command *c, const char *const *environment, int *out_status);
-// The same, and reports every failure.
-bool command_run(Build *b, Command *c);
+// Runs all but the last, as many at a time as the options allow, and then the last, which links
+// them.  Reports the first failure and ends the commands that still run.
+bool commands_run(Build *b, Commands *all);
+
+// -- processors.c
+
+int processors_available(void);
 
 // -- search_path.c
 
@@ -56,5 +68,14 @@ bool is_file(const char *path);
 bool build_find_runtime(Build *b);
 // The C compiler, $CC, the one nnaot was built with, or cc, with the options of all programs.
 Command build_c_command(Build *b);
+// Adds the commands that compile the C files, program.c alone at `level`: "-O3".
+void build_c_compile(Build *b, const char *level, Commands *out);
+// Adds their objects, program.o and so on, to the command that links.
+void build_c_objects(const Build *b, Command *link);
+
+// -- emit.c
+
+// backend_emit, which finds the sources.
+bool program_emit(const Module *m, const char *dir, const BackendOptions *o, Sources *out, Diag *d);
 
 #endif

@@ -31,7 +31,9 @@ const char *command_text(const Command *c) {
   return b.at;
 }
 
-bool command_start(Build *b, Command *c, const char *const *environment, int *out_status) {
+// Starts a command, its output appended to a file of the folder.  Returns its process; -1, having
+// reported it: it did not start.
+static pid_t start(Build *b, Command *c, const char *const *environment, const char *log_name) {
   // execvp needs a NULL at the end.
   vec_push(c->arena, &c->word, NULL);
   c->word.n--;
@@ -41,18 +43,24 @@ bool command_start(Build *b, Command *c, const char *const *environment, int *ou
       fprintf(stderr, "%s ", *e);
     fprintf(stderr, "%s\n", command_text(c));
   }
-  pid_t child = temporary_fork();
-  if (child < 0)
-    return diag_error(b->d, NULL, "cannot start '%s': %s", c->word.at[0], strerror(errno));
+  pid_t child = temporary_fork_group();
+  if (child < 0) diag_error(b->d, NULL, "cannot start '%s': %s", c->word.at[0], strerror(errno));
   // The child reports 126 or 127 as a shell does: not started, not found.
   if (child == 0) {
-    int log = open(str_format(b->arena, "%s/log", b->dir), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    int log =
+        open(str_format(b->arena, "%s/%s", b->dir, log_name), O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0 || chdir(b->dir)) _exit(126);
     for (const char *const *e = environment; e && *e; e++)
       putenv(arena_copy(b->arena, *e, strlen(*e) + 1));
     execvp(c->word.at[0], c->word.at);
     _exit(127);
   }
+  return child;
+}
+
+bool command_start(Build *b, Command *c, const char *const *environment, int *out_status) {
+  pid_t child = start(b, c, environment, "log");
+  if (child < 0) return false;
   return temporary_wait(child, out_status) >= 0 ||
          diag_error(b->d, NULL, "cannot wait for '%s': %s", c->word.at[0], strerror(errno));
 }
@@ -80,13 +88,12 @@ static bool is_error_in_code(const Build *b, const char *line) {
          stat(str_format(b->arena, "%s/%s", b->dir, file), &st) == 0;
 }
 
-// Reads the log from the offset, at which the command's output begins.
-static Output read_output(const Build *b, const char *log, int64_t offset) {
+// Reads the log of a command.
+static Output read_output(const Build *b, const char *log) {
   Output out = {0};
   char *line = NULL;
   size_t capacity = 0;
   FILE *f = fopen(log, "r");
-  if (f) fseek(f, (long)offset, SEEK_SET);
   while (f && getline(&line, &capacity, f) > 0) {
     line[strcspn(line, "\n")] = 0;
     if (*line && out.n < FIRST_LINES) out.line[out.n++] = str_copy(b->arena, line);
@@ -97,13 +104,32 @@ static Output read_output(const Build *b, const char *log, int64_t offset) {
   return out;
 }
 
-bool command_run(Build *b, Command *c) {
-  int status;
-  // The log holds the output of earlier commands.
-  struct stat before;
-  const char *name = c->word.at[0], *log = str_format(b->arena, "%s/log", b->dir);
-  int64_t offset = stat(log, &before) == 0 ? (int64_t)before.st_size : 0;
-  if (!command_start(b, c, NULL, &status)) return false;
+// A command that runs.
+typedef struct Job {
+  Command *command;
+  pid_t child;
+  const char *log; // its file in the folder
+} Job;
+
+// Appends the log of a command to the file log, and removes it.
+static void append_log(const Build *b, const char *log) {
+  char piece[1 << 12];
+  size_t n;
+  FILE *from = fopen(log, "rb");
+  FILE *to = from ? fopen(str_format(b->arena, "%s/log", b->dir), "ab") : NULL;
+  while (to && (n = fread(piece, 1, sizeof piece, from)) > 0)
+    fwrite(piece, 1, n, to);
+  if (to) fclose(to);
+  if (from) fclose(from);
+  unlink(log);
+}
+
+// Reports a failure of an ended command, if there is one.  Moves its log to the end of the file
+// log, which is the user's if the folder is kept.
+static bool command_ended(Build *b, const Command *c, int status, const char *log_name) {
+  const char *name = c->word.at[0], *log = str_format(b->arena, "%s/%s", b->dir, log_name);
+  Output out = read_output(b, log);
+  append_log(b, log);
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   if (code == 0) return true;
   if (code == 126 || code == 127) {
@@ -114,7 +140,6 @@ bool command_run(Build *b, Command *c) {
   if (WIFSIGNALED(status))
     return diag_error(b->d, NULL, "the %s '%s' was ended by a signal: %s", c->tool, name,
                       strsignal(WTERMSIG(status)));
-  Output out = read_output(b, log, offset);
   // The folder is kept if its contents help.
   if (out.error_in_code) {
     diag_error(b->d, NULL, "the generated code does not compile; this is a mistake of nnaot");
@@ -129,7 +154,51 @@ bool command_run(Build *b, Command *c) {
   for (int i = 0; i < out.n; i++)
     diag_note(b->d, NULL, "%s", out.line[i]);
   diag_note(b->d, NULL, "the command was: %s", command_text(c));
+  // A compiler that the system ended for its memory says "Killed signal terminated program cc1".
+  for (int i = 0; i < out.n; i++)
+    if (b->o->jobs > 1 && strstr(out.line[i], "Killed")) {
+      diag_hint(b->d, "if there was too little memory: --jobs 1 compiles one file at a time");
+      return false;
+    }
   diag_hint(b->d, "repair the %s, or name another in the environment variable %s", c->tool,
             c->variable);
+  return false;
+}
+
+bool commands_run(Build *b, Commands *all) {
+  int n = 0, started = 0, ended = 0;
+  Job *job = arena_array(b->arena, Job, all->at.n);
+  for (int i = 0; i < all->at.n; i++) {
+    job[n] = (Job){.command = &all->at.at[i], .log = str_format(b->arena, "log_%d", i)};
+    n++;
+  }
+  bool ok = true;
+  while (ok && ended < n) {
+    // The last command waits for all others.
+    bool is_ready = started < n - 1 || ended == n - 1;
+    int running = started - ended;
+    if (started < n && is_ready && running < b->o->jobs && running < MAX_CHILDREN) {
+      job[started].child = start(b, job[started].command, NULL, job[started].log);
+      ok = job[started++].child > 0;
+      continue;
+    }
+    int status, i = 0;
+    pid_t child = temporary_wait(-1, &status);
+    if (child < 0) {
+      ok = diag_error(b->d, NULL, "cannot wait for '%s': %s", job[0].command->word.at[0],
+                      strerror(errno));
+      break;
+    }
+    while (i < started && job[i].child != child)
+      i++;
+    if (i == started) continue; // no command of these
+    ended++;
+    ok = command_ended(b, job[i].command, status, job[i].log);
+  }
+  if (ok) return true;
+  // The messages of the others are of no use.
+  temporary_stop_children();
+  for (int i = 0; i < started; i++)
+    unlink(str_format(b->arena, "%s/%s", b->dir, job[i].log));
   return false;
 }

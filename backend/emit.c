@@ -35,10 +35,11 @@ const char *function_name(Arena *a, const char *of, const Code *code, const char
                     : str_format(a, "%s%s%s", of, *part ? "_" : "", part);
 }
 
-static void emit_calls(StrBuf *out, Arena *a, const char *function, const CallList *list) {
+void calls_text(StrBuf *out, Arena *a, const char *linkage, const char *function,
+                const CallList *list) {
   const Call *calls = list->at;
   int n = list->n;
-  strbuf_addf(out, "static void %s(NnrtRank *r) {\n", function);
+  strbuf_addf(out, "%svoid %s(NnrtRank *r) {\n", linkage, function);
   if (n == 0) strbuf_add(out, "  (void)r;\n");
   for (int i = 0; i < n; i++) {
     strbuf_addf(out, "  %s", calls[i].text);
@@ -48,6 +49,21 @@ static void emit_calls(StrBuf *out, Arena *a, const char *function, const CallLi
       strbuf_addf(out, "%*s // %s", width < COMMENT_COLUMN ? COMMENT_COLUMN - width : 0, "",
                   c_comment(a, calls[i].comment));
     strbuf_add(out, "\n");
+  }
+  strbuf_add(out, "}\n\n");
+}
+
+// A function, with its calls or with its parts, which are in other files.
+static void emit_calls(Program *p, StrBuf *out, const char *function, const CallList *list) {
+  int end = pieces_part_end(p, list, 0);
+  if (end == list->n) {
+    calls_text(out, p->arena, "static ", function, list);
+    return;
+  }
+  strbuf_addf(out, "static void %s(NnrtRank *r) {\n", function);
+  for (int from = 0, number = 0; from < list->n; from = end) {
+    end = pieces_part_end(p, list, from);
+    strbuf_addf(out, "  %s(r);\n", pieces_part(p, function, number++, list, from, end));
   }
   strbuf_add(out, "}\n\n");
 }
@@ -62,49 +78,53 @@ static void emit_code(Program *p, StrBuf *out, int c) {
     if (!g->g) continue;
     const Calls *calls = &g->calls[c];
     if (calls->begin.n)
-      emit_calls(out, p->arena, function_name(p->arena, g->name, code, "begin"), &calls->begin);
+      emit_calls(p, out, function_name(p->arena, g->name, code, "begin"), &calls->begin);
     for (int k = 0; k < calls->part.n; k++) {
       // A part waits for its moves, runs its segment, and starts moves.
       Arena *a = p->arena;
       const LoopPart *part = &calls->part.at[k];
-      if (part->wait.n) emit_calls(out, a, str_format(a, "%s_wait", part->function), &part->wait);
-      if (!part->action.get) emit_calls(out, a, part->function, &part->run);
+      if (part->wait.n) emit_calls(p, out, str_format(a, "%s_wait", part->function), &part->wait);
+      if (!part->action.get) emit_calls(p, out, part->function, &part->run);
       if (part->start.n)
-        emit_calls(out, a, str_format(a, "%s_start", part->function), &part->start);
+        emit_calls(p, out, str_format(a, "%s_start", part->function), &part->start);
     }
-    emit_calls(out, p->arena, function_name(p->arena, g->name, code, "update"), &calls->update);
+    emit_calls(p, out, function_name(p->arena, g->name, code, "update"), &calls->update);
     for (int k = 0; k < calls->deferred.n; k++)
-      emit_calls(out, p->arena, str_format(p->arena, "train_deferred_%d", k),
-                 &calls->deferred.at[k]);
+      emit_calls(p, out, str_format(p->arena, "train_deferred_%d", k), &calls->deferred.at[k]);
   }
 }
 
-static void emit_section(StrBuf *out, const char *title, const StrBuf *text) {
+void section_text(StrBuf *out, const char *title, const StrBuf *text) {
   if (!text->n) return;
   strbuf_addf(out, "// -- %s\n\n%s\n", title, text->at);
 }
 
-static void emit_program(Program *p, StrBuf *out) {
+// The head of program.c.
+static void emit_head(const Program *p, StrBuf *out) {
   const char *source = p->m->source ? p->m->source : "text", *slash = strrchr(source, '/');
   strbuf_addf(out, "// Made by nnaot from %s; edits are lost.\n",
               c_comment(p->arena, slash ? slash + 1 : source));
   // The commands that build the executable with its payload (payload.c).
-  const char *commands = backend_commands(p->o, p->arena);
+  const char *commands = backend_commands(p->o, p->sources, p->arena);
   if (*commands)
     strbuf_addf(out,
                 "// In this folder, these make the executable `program` of it:\n//\n"
                 "%s"
                 "//   ./program --append payload.bin\n",
                 commands);
-  strbuf_add(out, "\n");
-  strbuf_add(out, "#include \"nnrt.h\"\n\n");
+  strbuf_addf(out, "\n#include \"%s\"\n\n", p->divided ? "program.h" : "nnrt.h");
+}
+
+static void emit_program(Program *p, StrBuf *out) {
   // Macros and constants come before the functions that use them.
-  emit_section(out, "Where values are", &p->defines);
-  emit_section(out, "Constants", &p->constants);
+  if (!p->divided) section_text(out, "Where values are", &p->defines);
+  section_text(out, "Constants", &p->constants);
   // Prepared kernels have a number, and each rank program prepares its own.
+  StrBuf *macros = p->divided ? &p->defines : out;
+  if (p->divided && p->prep.n) strbuf_add(macros, "\n");
   for (int i = 0; i < p->prep.n; i++)
-    strbuf_addf(out, "#define P%d (r->prep[%d])\n", i, i);
-  if (p->prep.n) strbuf_add(out, "\n");
+    strbuf_addf(macros, "#define P%d (r->prep[%d])\n", i, i);
+  if (!p->divided && p->prep.n) strbuf_add(macros, "\n");
   for (int c = 0; c < p->code.n; c++) {
     // Errors of a preparation name the graph of its op.
     strbuf_addf(out, "static void %s(NnrtRank *r) {\n",
@@ -121,9 +141,9 @@ static void emit_program(Program *p, StrBuf *out) {
     if (!graph) strbuf_add(out, "  (void)r;\n");
     strbuf_add(out, "}\n\n");
   }
-  StrBuf kernels = p->declarations;
+  StrBuf kernels = {.arena = p->arena};
   cpu_kernels_text(p->kernels, &kernels);
-  emit_section(out, "Fused kernels", &kernels);
+  if (!p->divided) section_text(out, "Fused kernels", kernels.n ? &kernels : &p->declarations);
   for (int c = 0; c < p->code.n; c++)
     emit_code(p, out, c);
   tables_emit(p, out);
@@ -148,6 +168,13 @@ bool text_write(const char *path, const StrBuf *text, Diag *d) {
 }
 
 bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
+  Sources sources;
+  return program_emit(m, dir, o, &sources, d);
+}
+
+bool program_emit(const Module *m, const char *dir, const BackendOptions *o, Sources *sources,
+                  Diag *d) {
+  *sources = (Sources){0};
   if (m->phase < PHASE_planned) {
     diag_error(d, NULL, "code is made of a planned module, and this one is %s",
                phase_name[m->phase]);
@@ -160,7 +187,7 @@ bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Dia
   if (!module_check_ranks(m, d)) return false;
   Arena *a = arena_new();
   Program *p = arena_one(a, Program);
-  *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};
+  *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a), .sources = sources};
   p->defines.arena = p->declarations.arena = p->constants.arena = p->device.arena = a;
   p->kernels = cpu_kernels_new(a);
   int errors = diag_errors(d);
@@ -184,22 +211,34 @@ bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Dia
   }
   // Constants are emitted after the calls, which have collected them.
   if (ok) {
-    StrBuf out = {.arena = a}, source = {.arena = a};
+    StrBuf out = {.arena = a}, body = {.arena = a};
     const TargetBackend *target = target_backend(o->target.target);
+    p->divided = sources->divided = pieces_needed(p);
     constants_emit(p);
-    if (target->source) target->source_text(p, &source);
-    emit_program(p, &out);
-    proof_emit(p, &source, &out);
+    emit_program(p, &body);
+    if (p->divided) pieces_emit(p);
+    if (target->source) {
+      SourceFile file = {target->source, {.arena = a}};
+      target->source_text(p, &file.text);
+      vec_push(a, &p->files, file);
+    }
+    // The head has the commands for all files.
+    emit_head(p, &out);
+    strbuf_add(&out, body.at);
+    proof_emit(p, &out);
     ok = text_write(str_format(a, "%s/program.c", dir), &out, d) &&
-         (!target->source || text_write(str_format(a, "%s/%s", dir, target->source), &source, d)) &&
          constants_write(p, str_format(a, "%s/constants.bin", dir)) &&
          payload_write(p, str_format(a, "%s/payload.bin", dir));
+    for (int i = 0; ok && i < p->files.n; i++)
+      ok = text_write(str_format(a, "%s/%s", dir, p->files.at[i].name), &p->files.at[i].text, d);
+    if (ok) pieces_remove(a, dir, sources->n_calls, sources->n_kernels);
     if (ok && !program_validate(m, dir, o, d)) {
       // A text that would not run the module is not left to be compiled.
-      static const char *const files[] = {"program.c", "kernels.cu", "payload.bin",
-                                          "constants.bin"};
+      static const char *const files[] = {"program.c", "payload.bin", "constants.bin"};
       for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         unlink(str_format(a, "%s/%s", dir, files[i]));
+      for (int i = 0; i < p->files.n; i++)
+        unlink(str_format(a, "%s/%s", dir, p->files.at[i].name));
       ok = false;
     }
   }

@@ -22,7 +22,7 @@ typedef struct CpuKernels {
 
 // Adds the kernel of a fused body, `int name(results…, operands…)`, in C.  Bodies that differ only
 // in sizes have one leaf, which is the larger part of the compiler's work.
-void kernel_emit_cpu(CpuKernels *out, const Graph *body, const char *name);
+void kernel_emit_cpu(CpuKernels *all, const Graph *body, const char *name);
 CpuKernels *cpu_kernels_new(Arena *a);
 // Appends kernels of one leaf; `linkage`: "static ", or "" for calls from other files.
 void leaf_kernels_text(const LeafKernels *k, const char *linkage, StrBuf *out);

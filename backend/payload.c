@@ -247,7 +247,7 @@ static bool is_listed(const Constant *c) {
 // Writes for each constant an array in the program's text, and a macro for the runtime's copy,
 // which kernels read.
 void constants_emit(Program *p) {
-  StrBuf *b = &p->constants;
+  StrBuf *b = &p->constants, *macros = p->divided ? &p->defines : b;
   int64_t at = 0;
   strbuf_add(b, "");
   for (int i = 0; i < p->constant.n; i++) {
@@ -255,7 +255,8 @@ void constants_emit(Program *p) {
     const Type *t = c->value->type;
     const char *type = type_text(p->arena, t), *ctype = dtype_ctype[t->dtype];
     int64_t n = type_count(t);
-    strbuf_addf(b, "#define %s ((const %s *)r->constant[%d]) // %s\n", c->name, ctype, i, type);
+    strbuf_addf(macros, "#define %s ((const %s *)r->constant[%d]) // %s\n", c->name, ctype, i,
+                type);
     // A large constant is included by the assembler, at its offset in constants.bin.
     if (!is_listed(c)) {
       strbuf_addf(b,

@@ -6,6 +6,7 @@
 #include "backend.h"
 #include "base/vec.h"
 #include "base/whole_file.h"
+#include "build.h"
 #include "ir/analysis/boxes.h"
 #include "ir/schedule.h"
 #include "kernels.h"
@@ -82,6 +83,18 @@ typedef struct GraphCode {
   Vec(const Op *) made_of; // by index of these: the op, or NULL
 } GraphCode;
 
+// A function or some kernels, and the microseconds that the compiler takes for them.
+typedef struct Piece {
+  StrBuf text;
+  int64_t cost;
+} Piece;
+
+// A file beside program.c.
+typedef struct SourceFile {
+  const char *name;
+  StrBuf text;
+} SourceFile;
+
 typedef struct Program {
   const Module *m;
   const BackendOptions *o;
@@ -90,7 +103,7 @@ typedef struct Program {
   Names *names;
   StrBuf defines, constants;  // of program.c
   CpuKernels *kernels;        // fused kernels in C
-  StrBuf declarations;        // of kernels in a file of their own
+  StrBuf declarations;        // of functions that program.c calls in other files
   StrBuf device;              // those kernels
   Vec(const char *) function; // taken names
   int n_ranks;
@@ -104,6 +117,11 @@ typedef struct Program {
   GraphCode train, eval;    // eval.g is NULL when there is none
   int64_t payload_bytes, skeleton_at;
   int64_t *payload_of; // by index of the train graph's parameters; -1: not in the payload
+  // Files that are compiled in parallel (pieces.c), with parts of functions in some of them.
+  bool divided;
+  Vec(Piece) calls;
+  Vec(SourceFile) files; // beside program.c, in the order of the fingerprint
+  Sources *sources;
 } Program;
 
 // Finds the rank programs, the groups and the moves.  With --split-ranks there is one rank program,
@@ -142,12 +160,32 @@ const char *function_name(Arena *a, const char *of, const Code *code, const char
 
 // The commands that make `program` of the sources (build.c), each after "//   " on a line of its
 // own; "" without a runtime.
-const char *backend_commands(const BackendOptions *o, Arena *a);
+const char *backend_commands(const BackendOptions *o, const Sources *sources, Arena *a);
+
+// Texts of program.c and of pieces (emit.c): a function of calls, with the words before `void`; a
+// titled section, if it is not empty.
+void calls_text(StrBuf *out, Arena *a, const char *linkage, const char *function,
+                const CallList *list);
+void section_text(StrBuf *out, const char *title, const StrBuf *text);
+
+// Whether the program is divided into files that are compiled in parallel (pieces.c).
+bool pieces_needed(const Program *p);
+// The end of the part of a function that begins at call `from`: the end of the list if it is not
+// divided.
+int pieces_part_end(const Program *p, const CallList *list, int from);
+// Writes a part as a function for calls_K.c; returns its name.
+const char *pieces_part(Program *p, const char *function, int number, const CallList *list,
+                        int from, int end);
+// Adds program.h, calls_K.c and kernels_K.c to p->files, and counts them.
+void pieces_emit(Program *p);
+// Removes the files of these and higher numbers from a folder, which an earlier program may have
+// left.
+void pieces_remove(Arena *a, const char *dir, int n_calls, int n_kernels);
 
 // Writes the tables that describe the program to the runtime, up to the field .proof; and that
-// field, with the text of the target's source (tables.c).
+// field, the fingerprint of the text of program.c so far and of its other files (tables.c).
 void tables_emit(const Program *p, StrBuf *out);
-void proof_emit(const Program *p, const StrBuf *source, StrBuf *out);
+void proof_emit(const Program *p, StrBuf *out);
 // Writes the tables about ranks, and the program's fields that point to them (tables_ranks.c).
 void ranks_emit(const Program *p, StrBuf *out);
 void ranks_add(const Program *p, StrBuf *out);

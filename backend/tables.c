@@ -226,11 +226,13 @@ void tables_emit(const Program *p, StrBuf *out) {
   if (o->n_holes) strbuf_addf(out, "    .holes = holes,\n    .n_holes = %d,\n", o->n_holes);
 }
 
-// The last field of the program: its fingerprint is that of the text so far.
-void proof_emit(const Program *p, const StrBuf *source, StrBuf *out) {
+// The last field of the program: its fingerprint is that of the text so far, and of its files.
+void proof_emit(const Program *p, StrBuf *out) {
   const ModelValues *model = p->o->proved ? p->m->model_values : NULL;
   strbuf_add(out, "    ");
-  uint64_t program = fnv1a(fnv1a(FNV1A_EMPTY, out->at, out->n), source->at, source->n);
+  uint64_t program = fnv1a(FNV1A_EMPTY, out->at, out->n);
+  for (int i = 0; i < p->files.n; i++)
+    program = fnv1a(program, p->files.at[i].text.at, p->files.at[i].text.n);
   strbuf_addf(out,
               ".proof = {.model = UINT64_C(0x%016" PRIx64 "), .plan = UINT64_C(0x%016" PRIx64
               "), .program = UINT64_C(0x%016" PRIx64 ")},\n};\n",

@@ -8,6 +8,7 @@
 
 static void fused(Program *p, const Graph *body, const char *name) {
   kernel_emit_cpu(p->kernels, body, name);
+  strbuf_addf(&p->declarations, "%s;\n", kernel_declaration(p->arena, body, name));
 }
 
 static const char *dnnl_folder(const Build *b) {
@@ -24,10 +25,10 @@ static Readiness ready(Build *b, BackendOptions *o) {
 
 static void commands(Build *b, Commands *out) {
   const char *dnnl = dnnl_folder(b);
-  Command compile = build_c_command(b), c = build_c_command(b);
-  command_adds(&compile, "-O3 -c program.c -o program.o"); // separate, for compiler caches
-  vec_push(b->arena, &out->at, compile);
-  command_adds(&c, "program.o -o program -pie -Wl,-z,relro,-z,now -Wl,--start-group");
+  build_c_compile(b, "-O3", out);
+  Command c = build_c_command(b);
+  build_c_objects(b, &c);
+  command_adds(&c, "-o program -pie -Wl,-z,relro,-z,now -Wl,--start-group");
   command_add(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));
   command_add(&c, str_format(b->arena, "%s/libnnrt_cpu.a", b->libraries));
   command_adds(&c, "-Wl,--end-group");

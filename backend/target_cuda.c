@@ -398,7 +398,9 @@ static void add_libraries(Build *b, Command *c, const Folders *f) {
 static Command link_command(Build *b, const char *nvcc) {
   Folders f = library_folders(b->arena, nvcc);
   Command c = nvcc_command(b->arena, nvcc);
-  command_adds(&c, "-cudart static program.o kernels.o");
+  command_adds(&c, "-cudart static");
+  build_c_objects(b, &c);
+  command_add(&c, "kernels.o");
   command_add(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));
   command_add(&c, choose_archive(b, nvcc));
   // Flags of the C compiler pass through nvcc.
@@ -415,9 +417,7 @@ static Command link_command(Build *b, const char *nvcc) {
 
 static void commands(Build *b, Commands *out) {
   const char *found = find_nvcc(b->arena), *nvcc = found ? found : "nvcc";
-  Command c = build_c_command(b);
-  command_adds(&c, "-O1 -c program.c -o program.o");
-  vec_push(b->arena, &out->at, c);
+  build_c_compile(b, "-O1", out);
   vec_push(b->arena, &out->at, kernels_command(b, nvcc));
   vec_push(b->arena, &out->at, link_command(b, nvcc));
 }

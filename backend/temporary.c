@@ -24,7 +24,7 @@
 
 static char dir[PATH_MAX], file[PATH_MAX];
 static volatile sig_atomic_t has_dir, has_file;
-static volatile pid_t children[MAX_CHILDREN]; // 0: free
+static volatile pid_t children[MAX_CHILDREN]; // 0: free; negative: leads a process group
 
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 enum { N_SIGNALS = sizeof signals / sizeof *signals };
@@ -140,12 +140,22 @@ void temporary_dir_remove(void) {
 
 // ---- signals
 
-static void stop(int signal_number) {
+static pid_t process_of(pid_t child) {
+  return child < 0 ? -child : child;
+}
+
+void temporary_stop_children(void) {
   for (int i = 0; i < MAX_CHILDREN; i++)
-    if (children[i] > 0) kill(children[i], SIGTERM);
-  for (int i = 0; i < MAX_CHILDREN; i++)
-    while (children[i] > 0 && waitpid(children[i], NULL, 0) < 0 && errno == EINTR) {
+    if (children[i]) kill(children[i], SIGTERM);
+  for (int i = 0; i < MAX_CHILDREN; i++) {
+    while (children[i] && waitpid(process_of(children[i]), NULL, 0) < 0 && errno == EINTR) {
     }
+    children[i] = 0;
+  }
+}
+
+static void stop(int signal_number) {
+  temporary_stop_children();
   // Children have ended, so nothing writes there any more.
   temporary_dir_remove();
   if (has_file) unlink(file);
@@ -168,7 +178,7 @@ void temporary_watch(void) {
 }
 
 // Signals are blocked meanwhile, so that every child is recorded.
-pid_t temporary_fork(void) {
+static pid_t fork_child(bool group) {
   sigset_t ours, before;
   int slot = 0;
   while (slot < MAX_CHILDREN && children[slot])
@@ -180,6 +190,8 @@ pid_t temporary_fork(void) {
   each(&ours);
   sigprocmask(SIG_BLOCK, &ours, &before);
   pid_t child = fork();
+  // Both set the group: either may run first.
+  if (group && child >= 0) setpgid(child, child);
   if (child == 0) {
     // The recorded paths and processes are the parent's.
     struct sigaction old;
@@ -190,9 +202,17 @@ pid_t temporary_fork(void) {
       if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
         signal(signals[i], SIG_DFL);
   }
-  if (child > 0) children[slot] = child;
+  if (child > 0) children[slot] = group ? -child : child;
   sigprocmask(SIG_SETMASK, &before, NULL);
   return child;
+}
+
+pid_t temporary_fork(void) {
+  return fork_child(false);
+}
+
+pid_t temporary_fork_group(void) {
+  return fork_child(true);
 }
 
 pid_t temporary_wait(pid_t child, int *status) {
@@ -201,6 +221,6 @@ pid_t temporary_wait(pid_t child, int *status) {
     ended = waitpid(child, status, 0);
   while (ended < 0 && errno == EINTR);
   for (int i = 0; ended > 0 && i < MAX_CHILDREN; i++)
-    if (children[i] == ended) children[i] = 0;
+    if (process_of(children[i]) == ended) children[i] = 0;
   return ended;
 }

@@ -27,8 +27,13 @@ void temporary_dir_keep(void);
 // fork(), with the child recorded until temporary_wait has seen its end.  The child has no recorded
 // files and no signal handlers.
 pid_t temporary_fork(void);
+// The same for a command: the child leads a process group, and its own children are stopped with
+// it, as cc1 of cc.
+pid_t temporary_fork_group(void);
 // wait() for one child, or for any (-1).
 pid_t temporary_wait(pid_t child, int *status);
+// Stops all recorded children, and waits for their ends.
+void temporary_stop_children(void);
 
 enum { MAX_CHILDREN = 64 };
 

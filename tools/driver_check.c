@@ -127,7 +127,7 @@ static bool check_values(const Settings *s, Diag *d) {
                {"--micro-batches", s->micro_batches, 1, MAX_DEVICES},
                {"--accumulate", s->accumulate, 1, MAX_DEVICES},
                {"--per-node", s->per_node, option_given("per-node"), MAX_DEVICES},
-               {"--jobs", s->jobs, 1, INT32_MAX}};
+               {"--jobs", s->jobs, 0, INT32_MAX}};
   if (option_given("check-with") && s->check_with != 1) {
     diag_error(d, NULL, "--check-with is 1, not %lld: the reference is of one rank",
                (long long)s->check_with);

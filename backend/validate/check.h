@@ -107,6 +107,14 @@ typedef struct ProgramText {
   ProofText proof;
 } ProgramText;
 
+// A file of the text: program.c; its parts (backend/pieces.c); kernels.cu, if the target has it.
+typedef enum FileKind { FILE_program, FILE_header, FILE_calls, FILE_kernels, FILE_device } FileKind;
+
+typedef struct TextFile {
+  FileKind kind;
+  CFile text;
+} TextFile;
+
 typedef struct Check {
   const Module *m;
   const BackendOptions *o; // NULL: unknown
@@ -114,8 +122,10 @@ typedef struct Check {
   Arena *arena;
   Diag *d;
   Target target;
-  CFile program, kernels; // program.c; kernels.cu, if the target has it
-  Table *names;           // macros and units, by kind
+  CFile program;         // program.c
+  Vec(TextFile *) files; // the others, in the order of the fingerprint
+  bool divided;          // into several C files
+  Table *names;          // macros and units, by kind
   Vec(Unit *) units;
   int64_t prep_macros; // macros of preparations
   ProgramText p;
@@ -156,7 +166,7 @@ bool want_word(Check *c, Cursor *at, const char *value, const char *what);
 bool want_string(Check *c, Cursor *at, const char *value, const char *what);
 bool want_equal(Check *c, const Cursor *at, int64_t have, int64_t value, const char *what);
 
-// program.c and kernels.cu as units and macros (units.c).
+// All files as units and macros (units.c).
 bool units_read(Check *c);
 Unit *unit_find(Check *c, const Cursor *at, const char *name, UnitKind kind);
 Unit *unit_find_typed(Check *c, const Cursor *at, const char *name, UnitKind kind,

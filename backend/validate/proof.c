@@ -30,7 +30,7 @@ static bool is_fingerprint(Check *c, const CToken *t, uint64_t fingerprint) {
 
 bool proof_check(Check *c) {
   const ProofText *p = &c->p.proof;
-  const CFile *text = &c->program, *kernels = &c->kernels;
+  const CFile *text = &c->program;
   const ModelValues *values = c->m->model_values;
   const ModelValues *model = !c->o || c->o->proved ? values : NULL;
   bool proved = !is_fingerprint(c, &p->model, 0);
@@ -44,7 +44,10 @@ bool proof_check(Check *c) {
     return mismatch(c, &p->begin, ".proof names another plan");
   const char *end = cursor_peek(&p->begin).at;
   uint64_t h = fnv1a(FNV1A_EMPTY, text->text, (size_t)(end - text->text));
-  if (kernels->text) h = fnv1a(h, kernels->text, (size_t)(kernels->end - kernels->text));
+  for (int i = 0; i < c->files.n; i++) {
+    text = &c->files.at[i]->text;
+    h = fnv1a(h, text->text, (size_t)(text->end - text->text));
+  }
   return is_fingerprint(c, &p->program, h) ||
          mismatch(
              c, &p->begin,

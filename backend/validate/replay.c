@@ -33,6 +33,9 @@ typedef struct Function {
   const char *name;
   Cursor at;
   bool open;
+  // Its part, a function of another file, that the cursor is in, or NULL; the statement after it.
+  const char *part;
+  Cursor after;
 } Function;
 
 // The functions of a task.
@@ -131,6 +134,31 @@ static bool open_function(Replay *r, Function *f, const char *name) {
 
 static bool take_waits(Replay *r);
 
+// Moves the cursor over calls of parts, into them, and over their ends.  A part runs once.
+static bool enter_part(Replay *r, Function *f) {
+  Check *c = r->c;
+  while (f->open) {
+    if (f->part && take(&f->at, "}")) {
+      f->at = f->after;
+      f->part = NULL;
+      continue;
+    }
+    Cursor after = f->at;
+    CToken name;
+    if (f->part || !take(&after, "%w(r);", &name)) return true;
+    const char *part = ctoken_text(&name, c->arena);
+    Unit *u = table_find(c->names, NAME_unit, part);
+    if (u && u->used) return mismatch(c, &f->at, "'%s' runs twice in a step", part);
+    u = unit_find(c, &f->at, part, UNIT_function);
+    if (!u) return false;
+    f->after = after;
+    f->at = u->at;
+    f->part = part;
+    if (!want(c, &f->at, "(NnrtRank *r) {")) return false;
+  }
+  return true;
+}
+
 // The end of a function.  `left`: collectives may be in flight.
 static bool close_function(Replay *r, Function *f, bool left) {
   r->c->op = NULL;
@@ -165,6 +193,7 @@ static bool go_to(Replay *r, Function *f, bool left) {
 static Cursor *cursor_in(Replay *r, Function *f, const Op *op) {
   r->c->op = op;
   r->c->function = f ? f->name : NULL;
+  if (f && !enter_part(r, f)) return NULL;
   if (f && f->open) return &f->at;
   mismatch(r->c, NULL, "no function of the text runs an op");
   return NULL;
@@ -182,6 +211,7 @@ static bool want_run(Replay *r, Cursor *at, const Op *op, int which) {
 // Waits of collectives, wherever they are.
 static bool take_waits(Replay *r) {
   for (;;) {
+    if (!enter_part(r, r->now)) return false;
     Cursor at = r->now->at;
     CToken name;
     int64_t number;

@@ -1,10 +1,13 @@
-// The text as a list of macros, functions and tables: every line of program.c and kernels.cu is one
-// of these, or part of one, and every name is defined once.
+// The text as a list of macros, functions and tables: every line of program.c and its other files
+// is one of these, or part of one, and every name is defined once.
 //
 //     #define X ((float *)(r->slab + 704)) // f32[2,4] x         a macro: a place
 //     static void train_micro(NnrtRank *r) {…}                   a function
 //     static int fused_0(float *y0, const float *x0) {…}         a fused body
 //     static const NnrtTensor train_tensors[] = {…};             a table
+//
+// In a program of several files (backend/pieces.c), program.h has the macros and declares the
+// functions that program.c calls in others, which are not static.
 //
 // A line of any other form is a mismatch: conditional text, a second header, a global variable.
 
@@ -96,13 +99,13 @@ static bool read_function(Check *c, Cursor *at, UnitKind kind, const CToken *nam
   return take_block(at) || mismatch(c, at, "'%s' does not end", ctoken_text(name, c->arena));
 }
 
-// The declaration of a fused body that kernels.cu has: parameters are pointers, of any type and
-// name, and nothing renames the function.
+// The declaration of a function of another file.  Of a fused body, parameters are pointers, of any
+// type and name, and nothing renames the function.
 static bool read_declaration(Check *c, Cursor *at, const CToken *function) {
   CToken type, name;
   if (table_add(c->names, NAME_declared, ctoken_text(function, c->arena), c))
     return mismatch(c, at, "a second declaration of '%s'", ctoken_text(function, c->arena));
-  if (take(at, "void);")) return true;
+  if (take(at, "void);") || take(at, "NnrtRank *r);")) return true;
   do {
     take(at, "const");
     if (!take(at, "%w *%w", &type, &name)) return unexpected(c, at, "a parameter");
@@ -114,14 +117,15 @@ static bool read_program_unit(Check *c, Cursor *at) {
   CToken name, type, next = cursor_peek(at);
   const char *text;
   int64_t length = -1;
-  if (ctoken_is(&next, "#")) return read_macro(c, at);
+  if (ctoken_is(&next, "#") && !c->divided) return read_macro(c, at);
   if (take(at, "static void (*const %w[])(NnrtRank *r)", &name))
     return read_table(c, at, &name, TYPE_function, -1);
   if (take(at, "static void %w", &name)) return read_function(c, at, UNIT_function, &name, NULL);
   if (take(at, "NNRT_CLONES static void %w", &name))
     return read_function(c, at, UNIT_leaf, &name, NULL);
   if (take(at, "static int %w", &name)) return read_function(c, at, UNIT_fused, &name, NULL);
-  if (c->target == TARGET_cuda && take(at, "int %w(", &name)) return read_declaration(c, at, &name);
+  if (c->target == TARGET_cuda && !c->divided && take(at, "int %w(", &name))
+    return read_declaration(c, at, &name);
   if (take(at, "static const char *const %w[]", &name))
     return read_table(c, at, &name, TYPE_text, -1);
   if (take(at, "static const %w %w[]", &type, &name) ||
@@ -130,6 +134,31 @@ static bool read_program_unit(Check *c, Cursor *at) {
     return read_table(c, at, &name, ctoken_text(&type, c->arena), length);
   if (take(at, "__asm__(%s);", &text)) return read_external(c, at, text);
   return unexpected(c, at, "a macro, a function or a table");
+}
+
+// program.h
+static bool read_header_unit(Check *c, Cursor *at) {
+  CToken name, next = cursor_peek(at);
+  if (ctoken_is(&next, "#")) return read_macro(c, at);
+  if (take(at, "void %w(", &name) || take(at, "int %w(", &name))
+    return read_declaration(c, at, &name);
+  return unexpected(c, at, "a macro or a declaration");
+}
+
+// calls_K.c
+static bool read_calls_unit(Check *c, Cursor *at) {
+  CToken name;
+  if (take(at, "void %w", &name)) return read_function(c, at, UNIT_function, &name, NULL);
+  return unexpected(c, at, "a function");
+}
+
+// kernels_K.c
+static bool read_c_kernel_unit(Check *c, Cursor *at) {
+  CToken name;
+  if (take(at, "NNRT_CLONES static void %w", &name))
+    return read_function(c, at, UNIT_leaf, &name, NULL);
+  if (take(at, "int %w", &name)) return read_function(c, at, UNIT_fused, &name, NULL);
+  return unexpected(c, at, "a kernel");
 }
 
 // kernels.cu: functions of templates, kernels, and functions that program.c calls.
@@ -145,24 +174,50 @@ static bool read_kernel_unit(Check *c, Cursor *at) {
   return unexpected(c, at, "a kernel");
 }
 
-static bool read_all(Check *c, const CFile *file, const char *header,
+// Whether the tokens from `begin` to `at` are a line of the text: a C compiler ignores its rest.
+static bool is_line(const Cursor *begin, const Cursor *at) {
+  return at->line == cursor_peek(begin).line && cursor_peek(at).line != at->line;
+}
+
+static bool read_all(Check *c, const CFile *file, const char *header, bool hidden,
                      bool (*read)(Check *c, Cursor *at)) {
   Cursor at = cursor_of(file);
-  const Cursor begin = at;
+  Cursor begin = at;
   const char *name;
   if (!take(&at, "#include %s", &name) || !str_equal(name, header))
-    return unexpected(c, &at, str_format(c->arena, "#include \"%s\"", header));
-  // A C compiler ignores the rest of the line.
-  if (at.line != cursor_peek(&begin).line || cursor_peek(&at).line == at.line)
+    return unexpected(c, &begin, str_format(c->arena, "#include \"%s\"", header));
+  if (!is_line(&begin, &at))
     return mismatch(c, &begin, "the line has more than the name of the header");
+  begin = at;
+  if (hidden && !want(c, &at, "#pragma GCC visibility push(hidden)")) return false;
+  if (hidden && !is_line(&begin, &at))
+    return mismatch(c, &begin, "the line has more than the pragma");
   for (CToken t; t = cursor_peek(&at), t.kind != C_end;)
     if (!read(c, &at)) return false;
   return true;
 }
 
 bool units_read(Check *c) {
-  return read_all(c, &c->program, "nnrt.h", read_program_unit) &&
-         (!c->kernels.text || read_all(c, &c->kernels, "cuda/fused.cuh", read_kernel_unit));
+  // The header and the reader of each kind of file.
+  static const struct {
+    const char *header;
+    bool hidden; // from libraries
+    bool (*read)(Check *c, Cursor *at);
+  } kinds[] = {
+      [FILE_header] = {"nnrt.h", true, read_header_unit},
+      [FILE_calls] = {"program.h", false, read_calls_unit},
+      [FILE_kernels] = {"nnrt.h", true, read_c_kernel_unit},
+      [FILE_device] = {"cuda/fused.cuh", false, read_kernel_unit},
+  };
+  if (!read_all(c, &c->program, c->divided ? "program.h" : "nnrt.h", false, read_program_unit))
+    return false;
+  for (int i = 0; i < c->files.n; i++) {
+    FileKind kind = c->files.at[i]->kind;
+    if (!read_all(c, &c->files.at[i]->text, kinds[kind].header, kinds[kind].hidden,
+                  kinds[kind].read))
+      return false;
+  }
+  return true;
 }
 
 Unit *unit_find(Check *c, const Cursor *at, const char *name, UnitKind kind) {

@@ -36,6 +36,34 @@ static bool read_file(Check *c, const char *name, CFile *out) {
   return false;
 }
 
+static bool add_file(Check *c, FileKind kind, const char *name) {
+  TextFile *file = arena_one(c->arena, TextFile);
+  file->kind = kind;
+  vec_push(c->arena, &c->files, file);
+  return read_file(c, name, &file->text);
+}
+
+// Reads calls_0.c, calls_1.c and so on, up to the first that is not there.
+static bool add_files(Check *c, FileKind kind, const char *name) {
+  for (int i = 0;; i++) {
+    const char *file = str_format(c->arena, "%s_%d.c", name, i);
+    struct stat st;
+    if (stat(str_format(c->arena, "%s/%s", c->dir, file), &st) != 0) return true;
+    if (!add_file(c, kind, file)) return false;
+  }
+}
+
+// Reads the files beside program.c, which includes program.h if the program is divided.
+static bool read_files(Check *c) {
+  Cursor at = cursor_of(&c->program);
+  const char *header;
+  c->divided = take(&at, "#include %s", &header) && str_equal(header, "program.h");
+  if (c->divided && (!add_file(c, FILE_header, "program.h") || !add_files(c, FILE_calls, "calls") ||
+                     !add_files(c, FILE_kernels, "kernels")))
+    return false;
+  return c->target != TARGET_cuda || add_file(c, FILE_device, "kernels.cu");
+}
+
 // The target that a program names: "cuda" of "cuda:sm_90".
 static bool find_target(Check *c) {
   static const char field[] = "    .target = \"";
@@ -71,8 +99,7 @@ static bool validate(Check *c) {
     c->target = c->o->target.target;
   else if (!find_target(c))
     return false;
-  if (c->target == TARGET_cuda && !read_file(c, "kernels.cu", &c->kernels)) return false;
-  if (!units_read(c) || !tables_read(c)) return false;
+  if (!read_files(c) || !units_read(c) || !tables_read(c)) return false;
   const TargetInfo *target = &target_info[c->target];
   if (!c->p.target || !str_starts(c->p.target, target->name))
     return mismatch(c, NULL, "the target is not %s", target->name);

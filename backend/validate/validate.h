@@ -6,8 +6,9 @@
 
 #include "backend/backend.h"
 
-// Reads the text of `dir`, program.c and for gpus kernels.cu, and compares it with `m`, a module of
-// phase planned.  `o`: the options that it was made with, or NULL.  Reports the first mismatch.
+// Reads the text of `dir`, program.c with its parts and for gpus kernels.cu, and compares it with
+// `m`, a module of phase planned.  `o`: the options that it was made with, or NULL.  Reports the
+// first mismatch.
 bool program_validate(const Module *m, const char *dir, const BackendOptions *o, Diag *d);
 
 #endif

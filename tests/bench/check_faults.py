@@ -37,7 +37,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "e2e")]
 
 import fault_places
 import plan_cases
-from common import NNAOT, SAMPLE, SAMPLES, compile_in_a_hurry, counted_plan, data_flags
+from common import NNAOT, SAMPLE, SAMPLES, compile_in_a_hurry, counted_plan, data_flags, one_file
 
 # Model, plan, ranks, flags: ten models, with every kind of parallelism.
 PLANS = [
@@ -112,7 +112,7 @@ class Plan:
             status, said = sh([*words, *more], folder, 600)
             if status:
                 sys.exit(f"{self.name}: {said[-2000:]}")
-        self.text = (self.folder / "src/program.c").read_text()
+        self.text = one_file(self.folder / "src")
         found = re.findall(r"^//   (\S.*)$", self.text, re.M)
         self.compile, self.link, *self.append = found
         if os.environ.get("CC"):

@@ -1,6 +1,6 @@
 """Draws single faults into texts of emitted programs, and counts those noticed:  program_faults.py --results FILE.jsonl
 
-A fault is one change of one place of program.c or kernels.cu: a call dropped, moved, repeated or of another op, a place, a
+A fault is one change of one place of program.c, its other files or kernels.cu: a call dropped, moved, repeated or of another op, a place, a
 number of a table, a formula (KINDS).  `nnaot-opt --check-program` (backend/validate) must notice each.  The plans
 (PLANS) are compiled once, in --work.  The k-th fault is the same for the same seed and texts.
 
@@ -76,12 +76,13 @@ def code(line):
 class Text:
     """The lines of a file, and its functions and tables: name -> (first line, line after the last)."""
 
-    def __init__(self, text):
+    def __init__(self, text, header=""):
+        """`header`: the text of program.h, which has the macros of a program of several files."""
         self.lines = text.split("\n")
         self.blocks = {}
         name = None
         for i, line in enumerate(self.lines):
-            begin = re.match(r"(?:NNRT_CLONES |extern \"C\" )?(?:static |const )[^#]*?(\w+)(?:\[\w*\])?(?:\)\(NnrtRank \*r\))?"
+            begin = re.match(r"(?:NNRT_CLONES |extern \"C\" )?(?:static |const |void |int )[^#]*?(\w+)(?:\[\w*\])?(?:\)\(NnrtRank \*r\))?"
                              r"(?:\(.*\))? (?:= )?\{", line) or \
                 re.match(r"extern \"C\" int (\w+)\(", line)
             if begin and not line.startswith((" ", "#")):
@@ -94,9 +95,10 @@ class Text:
                 name = None
         self.defines = [i for i, line in enumerate(self.lines) if line.startswith("#define ")]
         self.macros = {}
-        for i in self.defines:
-            _, name, place = code(self.lines[i]).split(" ", 2)
-            self.macros[name] = place
+        for line in [*header.split("\n"), *self.lines]:
+            if line.startswith("#define "):
+                _, name, place = code(line).split(" ", 2)
+                self.macros[name] = place
         self.values = [name for name, place in self.macros.items() if "->slab" in place or "->host" in place]
 
     def inside(self, pattern):
@@ -697,7 +699,15 @@ def check(folder, planned, proved=False):
 
 @functools.cache
 def read(path):
-    return Text(path.read_text())
+    header = path.parent / "program.h"
+    return Text(path.read_text(), header.read_text() if header.exists() and path != header else "")
+
+
+def files(folder, kind):
+    """Returns the files that may have a place for a kind of fault."""
+    if kind in DEVICE and (folder / "kernels.cu").exists():
+        return ["kernels.cu"]
+    return sorted(p.name for p in (*folder.glob("*.c"), *folder.glob("program.h")))
 
 
 def draw(number, seed, plans, kinds, work):
@@ -710,11 +720,14 @@ def draw(number, seed, plans, kinds, work):
         kind = kinds[(number + attempt // 40) % len(kinds)]
         plan = rng.choice(plans)
         folder = make(plan, work)
-        file = "kernels.cu" if kind in DEVICE and (folder / "kernels.cu").exists() else "program.c"
+        file = rng.choice(files(folder, kind))
         t = read(folder / file)
         before = t.lines
         t.lines = before.copy()
-        line = KINDS[kind](rng, t)
+        try:
+            line = KINDS[kind](rng, t)
+        except IndexError:  # a file without such lines
+            line = None
         after = "\n".join(t.lines).split("\n")
         t.lines = before
         if line is None or after == before:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 import plan_cases
-from common import NNAOT, ROOT, check, compile_in_a_hurry, counted_plan, finish, run, scratch
+from common import NNAOT, ROOT, check, compile_in_a_hurry, counted_plan, finish, one_file, run, scratch
 
 EQUAL = re.compile(r"equal to '(.*)' in (\d+) steps: (\d+) of (\d+) values, results of (\d+) operations; of the others, "
                    r"(\d+) are partial sums only, (\d+) are not in the memory of the reference, and (\d+) are inside of kernels "
@@ -148,7 +148,7 @@ def faults(folder):
     words = [*plan_cases.compile_flags("gpt", folder), "-g", 4, "--plan", "dp=2,tp=2"]
     run(NNAOT, *words, "--check-with", 1, "-o", folder / "gpt")
     run(NNAOT, *words, "--emit", "c", "-o", folder / "src")
-    text = (folder / "src/program.c").read_text()
+    text = one_file(folder / "src")
     for what, edit, replaced, words in FAULTS:
         build(folder / "src", changed(text, *edit) if edit else text, replaced)
         said = against(folder / "src/program", folder / "gpt.check", data, ok=1)

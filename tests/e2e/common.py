@@ -67,21 +67,20 @@ def compile_in_a_hurry(folder):
     cc's optimization of short-lived programs.  Tests of losses with the users' options (losses.py) do not call
     this.
 
-    ccache identifies a command by its text, so the folder of headers has the name of a link, the same in all clones."""
+    ccache identifies a command by its text, so the folder of headers has the name of a link, the same in all clones.  Several
+    run in one folder, so the link stays."""
     cc = pathlib.Path(folder, "cc")
     cc.write_text(f"""#!/bin/sh
 n=0
 for word; do
   shift
   case "$word" in
-    -I*) n=$((n + 1)) && ln -sfn "${{word#-I}}" headers$n && word=-Iheaders$n ;;
+    -I*) n=$((n + 1))
+      [ "$(readlink headers$n)" = "${{word#-I}}" ] || ln -sfn "${{word#-I}}" headers$n || [ -d headers$n ] && word=-Iheaders$n ;;
   esac
   set -- "$@" "$word"
 done
 {shutil.which("ccache") or ""} {os.environ.get("CC", "cc")} "$@" -Og {"-fuse-ld=gold" if shutil.which("ld.gold") else ""}
-status=$?
-rm -f headers[0-9]*
-exit $status
 """)
     cc.chmod(0o755)
     os.environ["CC"] = str(cc)
@@ -141,6 +140,29 @@ def free_port():
 
 def scratch():
     return tempfile.TemporaryDirectory(prefix="nnaot-test-")
+
+
+def one_file(src):
+    """Makes program.c of a folder of --emit c the whole program: a large one is several files.  Returns its text, with the
+    commands for it in its head: the first compiles program.c."""
+    text = (src / "program.c").read_text()
+    header = src / "program.h"
+    if not header.exists():
+        return text
+    parts = "".join(re.split(r'#include "\w+\.h"\n(?:#pragma .*\n)?', path.read_text(), maxsplit=1)[1]
+                    for kind in ("kernels", "calls") for path in sorted(src.glob(f"{kind}_*.c")))
+    parts = re.sub(r"^(int|void) (?=\w+\()", r"static \1 ", parts, flags=re.M)
+    defined = set(re.findall(r"^static (?:int|void) (\w+)\(", parts, re.M))
+    lines = re.split(r"#pragma .*\n", header.read_text(), maxsplit=1)[1].splitlines()
+    lines = [line for line in lines if not (found := re.match(r"(?:int|void) (\w+)\(", line)) or found[1] not in defined]
+    text = text.replace('#include "program.h"\n', "\n".join(['#include "nnrt.h"', *lines]) + parts + "\n", 1)
+    # Of the commands, those for the other files go.
+    text = re.sub(r"^//   .* -c (?:kernels|calls)_\d+\.c .*\n", "", text, flags=re.M)
+    text = re.sub(r" (?:kernels|calls)_\d+\.o\b", "", text)
+    text = text.replace(" -O1 -c program.c", " -O3 -c program.c", 1)
+    header.unlink()
+    (src / "program.c").write_text(text)
+    return text
 
 
 def counted_plan(plan, folder):
