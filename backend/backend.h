@@ -37,6 +37,7 @@ typedef struct BackendOptions {
   bool split_ranks;   // one executable per rank: output.0, output.1, …
   int only_rank;      // with split_ranks: the rank (set by backend_build)
   int jobs;           // commands at a time, of all programs together; 0: one for each processor
+  const char *cache;  // a folder of compiled files, which backend_cache has checked, or NULL
   bool verbose;
   bool only_sources;    // nothing is compiled: emit
   const char *version;  // of nnaot
@@ -58,6 +59,8 @@ typedef struct BackendOptions {
 bool backend_target_parse(const char *text, TargetSpec *out, Diag *d);
 // Checks the value of --rpath.
 bool backend_rpath(const char *text, Diag *d);
+// Makes the folder of --cache if it is missing, and checks it: only the user may write to it.
+bool backend_cache(const char *dir, Diag *d);
 // Whether the option, "link" or "aot-plans", has an effect with the target.
 bool backend_takes(Target t, const char *option);
 

@@ -83,6 +83,8 @@ Command build_c_command(Build *b) {
 static void compile_one(Build *b, const char *level, const char *name, Commands *out) {
   Command c = build_c_command(b);
   command_adds(&c, str_format(b->arena, "%s -c %s.c -o %s.o", level, name, name));
+  c.source = str_format(b->arena, "%s.c", name);
+  c.object = str_format(b->arena, "%s.o", name);
   vec_push(b->arena, &out->at, c);
 }
 

@@ -12,8 +12,9 @@
 typedef struct Command {
   Arena *arena;
   Vec(char *) word;
-  const char *tool;     // its kind: "C compiler"
-  const char *variable; // the environment variable that overrides it: "CC"
+  const char *tool;            // its kind: "C compiler"
+  const char *variable;        // the environment variable that overrides it: "CC"
+  const char *source, *object; // that it compiles; NULL: it links
 } Command;
 
 typedef struct Commands {
@@ -35,6 +36,7 @@ typedef struct Build {
   const char *headers, *libraries; // folders of the runtime
   const char *dir;                 // folder of the sources
   Sources sources;
+  const char *common_key; // of cache.c: NULL: unknown so far
 } Build;
 
 // -- command.c
@@ -60,6 +62,18 @@ int processors_available(void);
 // of each that is left out because other users may change it.
 const char *search_path(Arena *a, const BackendOptions *o, const char *const *folder, int n,
                         Diag *d);
+
+// Returns the folder at or above `folder` that others may change, or NULL.  Writes the reason to
+// *why.
+const char *folder_of_others(Arena *a, const char *folder, const char **why);
+
+// -- cache.c
+
+// Makes the key of the command's object; false: the object is not cached.
+bool cache_key(Build *b, const Command *c, StrBuf *key);
+// Writes the object if there is an entry with this key.
+bool cache_take(Build *b, const Command *c, const StrBuf *key);
+void cache_put(Build *b, const Command *c, const StrBuf *key);
 
 // -- build.c
 

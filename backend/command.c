@@ -109,6 +109,8 @@ typedef struct Job {
   Command *command;
   pid_t child;
   const char *log; // its file in the folder
+  bool cached;     // its object has a key
+  StrBuf key;
 } Job;
 
 // Appends the log of a command to the file log, and removes it.
@@ -170,7 +172,9 @@ bool commands_run(Build *b, Commands *all) {
   Job *job = arena_array(b->arena, Job, all->at.n);
   for (int i = 0; i < all->at.n; i++) {
     job[n] = (Job){.command = &all->at.at[i], .log = str_format(b->arena, "log_%d", i)};
-    n++;
+    job[n].cached = cache_key(b, job[n].command, &job[n].key);
+    // An object in the cache is not made again.
+    if (!job[n].cached || !cache_take(b, job[n].command, &job[n].key)) n++;
   }
   bool ok = true;
   while (ok && ended < n) {
@@ -194,6 +198,7 @@ bool commands_run(Build *b, Commands *all) {
     if (i == started) continue; // no command of these
     ended++;
     ok = command_ended(b, job[i].command, status, job[i].log);
+    if (ok && job[i].cached) cache_put(b, job[i].command, &job[i].key);
   }
   if (ok) return true;
   // The messages of the others are of no use.

@@ -30,9 +30,7 @@ static bool is_private_group(gid_t gid) {
   return true;
 }
 
-// Returns the folder at or above `folder` that others may change, or NULL.  Writes the reason to
-// *why.
-static const char *changed_by_others(Arena *a, const char *folder, const char **why) {
+const char *folder_of_others(Arena *a, const char *folder, const char **why) {
   char real[PATH_MAX];
   if (!realpath(folder, real)) {
     *why = "there is no such folder";
@@ -62,7 +60,7 @@ const char *search_path(Arena *a, const BackendOptions *o, const char *const *fo
   StrBuf path = {.arena = a};
   strbuf_add(&path, BESIDE);
   for (int i = 0; i < n; i++) {
-    const char *why, *open = changed_by_others(a, folder[i], &why);
+    const char *why, *open = folder_of_others(a, folder[i], &why);
     if (!open && *folder[i] == '/' && !strpbrk(folder[i], ":,")) {
       strbuf_addf(&path, ":%s", folder[i]);
       continue;

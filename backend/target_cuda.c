@@ -369,6 +369,8 @@ static Command kernels_command(Build *b, const char *nvcc) {
   if (t->n_sm > 1) command_adds(&c, "--threads 0"); // compiles the architectures in parallel
   command_add(&c, str_format(b->arena, "-I%s", b->headers));
   command_adds(&c, "-c kernels.cu -o kernels.o");
+  c.source = "kernels.cu";
+  c.object = "kernels.o";
   return c;
 }
 

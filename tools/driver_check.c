@@ -88,6 +88,8 @@ static bool check_effect(const Settings *s, Diag *d) {
     diag_error(d, NULL, "--check-with has no effect with --emit %s", s->emit_text);
   if (s->rpath && s->emit != EMIT_exe && s->emit != EMIT_c)
     diag_error(d, NULL, "--rpath has no effect with --emit %s", s->emit_text);
+  if (s->cache && s->emit != EMIT_exe)
+    diag_error(d, NULL, "--cache has no effect with --emit %s", s->emit_text);
   // Some options belong to one target.
   for (size_t i = 0; i < sizeof of_target / sizeof *of_target; i++)
     if (option_given(of_target[i]) && !backend_takes(s->backend.target.target, of_target[i]))
@@ -106,6 +108,7 @@ static bool check_target(Settings *s, Diag *d) {
     return diag_error(d, NULL, "--link is static or shared, not '%s'", s->link_text);
   if (s->rpath && !backend_rpath(s->rpath, d)) return false;
   s->backend.rpath = s->rpath;
+  if (s->cache && !backend_cache(s->cache, d)) return false;
   if (s->aot_plans && !is_one_of(s->aot_plans, plans))
     return diag_error(d, NULL, "--aot-plans is yes or no, not '%s'", s->aot_plans);
   if (s->link_text) s->backend.link = !strcmp(s->link_text, "static") ? LINK_static : LINK_shared;

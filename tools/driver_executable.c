@@ -97,6 +97,7 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   o.output = s->output;
   o.split_ranks = s->split_ranks;
   o.jobs = (int)s->jobs;
+  o.cache = s->cache;
   o.verbose = s->verbose;
   o.version = NNAOT_VERSION;
   o.plan = c->choice.name;

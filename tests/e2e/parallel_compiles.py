@@ -1,4 +1,4 @@
-"""Files of one program that are compiled in parallel (--jobs)."""
+"""Files of one program that are compiled in parallel (--jobs), and the cache of compiled files (--cache)."""
 
 import os
 import pathlib
@@ -9,6 +9,7 @@ import time
 from common import NNAOT, SAMPLES, check, finish, scratch
 
 GPT2 = [SAMPLES / "gpt2/gpt2.onnx", "--loss", "next_token(logits,input_ids)", "--batch", "4"]
+MLP = [SAMPLES / "mlp/mlp.onnx", "--loss", "cross_entropy(logits)", "--batch", "16"]
 
 
 def start(*command, **kw):
@@ -99,9 +100,107 @@ def failures(folder):
         subprocess.run(["rm", "-r", pids])
 
 
+def cache(folder):
+    at = folder / "cache"
+    calls = folder / "calls"
+    cc = script(folder / "cc", f'[ "$1" = --version ] || echo "$@" >> {calls}\nexec cc "$@"\n')
+
+    def build(*flags, model=GPT2, env=()):
+        calls.write_text("")
+        done = start(NNAOT, *model, *flags, "-o", folder / "exe", env={**os.environ, "CC": str(cc), **dict(env)})
+        check(f"nnaot {flags}", done.returncode == 0, done.stderr)
+        lines = calls.read_text().splitlines()
+        return sum(" -c " in line for line in lines), (folder / "exe").read_bytes(), done.stderr
+
+    n, without, _ = build()
+    check("without the option every file is compiled", n == 3 and not at.exists(), n)
+    first, filled, _ = build("--cache", at)
+    check("an empty cache", (first, filled == without) == (n, True), first)
+    again, taken, _ = build("--cache", at)
+    check("all objects are in the cache, and equal", (again, taken == without) == (0, True), again)
+    files = sorted(at.iterdir())
+    check("one file for each object", len(files) == n and {p.stat().st_mode & 0o022 for p in files} == {0}, files)
+
+    # Another text, other options and another compiler are other objects.
+    other, _, _ = build("--cache", at, model=MLP)
+    check("another model", other == 1, other)
+    other, _, _ = build("--cache", at, "--batch", 8)
+    check("another batch", other == 3, other)
+    other, _, _ = build("--cache", at, env={"CPATH": str(folder)})
+    check("another search path of headers", other == 3, other)
+    script(cc, f'[ "$1" = --version ] && {{ echo other 1.0; exit; }}\necho "$@" >> {calls}\nexec cc "$@"\n')
+    other, _, _ = build("--cache", at)
+    check("another version of the compiler", other == 3, other)
+    script(cc, f'[ "$1" = --version ] && exit 1\necho "$@" >> {calls}\nexec cc "$@"\n')
+    other, _, _ = build("--cache", at)
+    check("a compiler without a version is never cached", other == 3 and build("--cache", at)[0] == 3, other)
+    script(cc, f'[ "$1" = --version ] || echo "$@" >> {calls}\nexec cc "$@"\n')
+
+    # Damaged entries are compiled again, and replaced.
+    def flip(data):
+        return data[:-9] + bytes([data[-9] ^ 4]) + data[-8:]
+
+    for name, damage in [("a flipped bit", flip), ("a key's bit", lambda b: b[:60] + bytes([b[60] ^ 1]) + b[61:]),
+                         ("a short file", lambda b: b[:-1]), ("a long file", lambda b: b + b"x"), ("no file", lambda b: b""),
+                         ("a short head", lambda b: b[:20]), ("large sizes", lambda b: b[:8] + b"\xff" * 16 + b[24:])]:
+        for path in files:
+            path.write_bytes(damage(path.read_bytes()))
+        made, exe, _ = build("--cache", at)
+        check(f"{name}: compiled again", (made, exe == without) == (3, True), made)
+        made, exe, _ = build("--cache", at)
+        check(f"{name}: replaced", (made, exe == without) == (0, True), made)
+    # Entries that are no files are not followed.
+    victim = folder / "victim"
+    victim.write_text("precious")
+    files[0].unlink()
+    files[0].symlink_to(victim)
+    made, exe, _ = build("--cache", at)
+    check("a link is not read, and its file is untouched", (made, exe == without) == (1, True) and
+          victim.read_text() == "precious", made)
+
+    # Several at the same time.
+    both = folder / "both"
+    running = [subprocess.Popen([str(x) for x in (NNAOT, *GPT2, "--cache", both, "-o", folder / f"exe{i}")], env={
+        **os.environ, "CC": str(cc)}, stderr=subprocess.PIPE, text=True) for i in range(3)]
+    said = [job.communicate()[1] for job in running]
+    exes = {(folder / f"exe{i}").read_bytes() for i in range(3)}
+    check("three builds at once", exes == {without} and not [job for job in running if job.returncode], said)
+    check("and no temporary file", {len(p.name) for p in both.iterdir()} == {16}, list(both.iterdir()))
+    made, exe, _ = build("--cache", both)
+    check("and a whole cache", (made, exe == without) == (0, True), made)
+
+    # Folders that are refused, before the model is read.
+    def refused(path, text, *flags):
+        done = start(NNAOT, "none.onnx", "--loss", "y", "--cache", path, "-o", folder / "none", *flags)
+        check(f"--cache {path}", done.returncode == 2 and text in done.stderr, done.stderr)
+
+    wide = folder / "wide"
+    wide.mkdir()
+    wide.chmod(0o777)
+    refused(wide, "other users may write to it")
+    inside = wide / "inside"
+    inside.mkdir(0o700)
+    refused(inside, f"'{wide}': other users may write to it")
+    refused(victim, "is no folder")
+    refused(victim / "cache", "cannot make the folder")
+    refused(folder / "none" / "cache", "cannot make the folder")
+    refused(at, "--cache has no effect with --emit nn", "--emit", "nn")
+    if os.geteuid():
+        closed = folder / "closed"
+        closed.mkdir(0o500)
+        refused(closed, "cannot write to")
+    # Entries that cannot be written are no error.
+    full = folder / "full"
+    full.mkdir()
+    for path in files:
+        (full / path.name).mkdir()
+    made, exe, said = build("--cache", full)
+    check("a cache that cannot be written", (made, exe == without) == (3, True) and "warning: --cache: cannot write" in said, said)
+
+
 with scratch() as folder:
     folder = pathlib.Path(folder)
-    for test in jobs, failures:
+    for test in jobs, failures, cache:
         (folder / test.__name__).mkdir()
         test(folder / test.__name__)
 finish()

@@ -56,6 +56,9 @@ for option in ("loss y", "optimizer adam", "freeze w", "detach n", "init random"
 for option in "batch 4", "dim n=4", "batch-dim n":
     expect(nnaot, f"none.nn -o x --{option}", f"--{option.split()[0]} has no effect with a module in text form")
 expect(nnaot, "none.onnx -o x --split-ranks --emit nn", "--split-ranks has no effect with --emit nn")
+expect(nnaot, "none.onnx -o x --loss y --jobs -1", "--jobs cannot be -1, only 0 to 2147483647")
+expect(nnaot, "none.onnx -o x --loss y --jobs 2147483648", "--jobs cannot be 2147483648")
+expect(nnaot, "none.onnx -o x --cache d --emit c", "--cache has no effect with --emit c")
 expect(nnaot, "none.onnx -o x --passes=optimizer(name=sgd:lr=0.1)", "give --lr")
 expect(nnaot, "none.onnx -o x --train w[12]", "--train 'w[12]': a row cannot be trained alone")
 if any(len(line) > 100 for line in help_text.split("Losses,")[0].splitlines()[3:]):
