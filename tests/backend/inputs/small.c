@@ -236,7 +236,7 @@ static const NnrtModelProgram model_program[] = {{
     .n_uses = 37,
     .n_numbers = 18,
     .n_computed = 14,
-    .fingerprint = UINT64_C(0x4c96b0419b0449e7),
+    .fingerprint = UINT64_C(0x4e35abac8632cfe0),
 }};
 
 const NnrtProgram nnrt_program = {
