@@ -33,6 +33,8 @@ const char *c_number(Arena *a, DType t, double x) {
   case 'F': return c_floating(a, t, t == DT_f32 ? (double)(float)x : x);
   case 'B': return x != 0 ? "1" : "0";
   }
+  if (t == DT_u64 && x >= 0x1p63 && x < 0x1p64 && x == floor(x))
+    return str_format(a, "%" PRIu64 "u", (uint64_t)x);
   bool fits = x >= -0x1p63 && x < 0x1p63;
   return x == floor(x) && fits ? c_integer(a, (int64_t)x) : c_floating(a, DT_f64, x);
 }

@@ -164,8 +164,9 @@ static bool take_literal(Cursor *at, DType t, double real, int64_t whole) {
     int64_t have;
     // Of 64 unsigned bits.
     if (t == DT_u64 && token.kind == C_number && token.at[token.n - 1] == 'u') {
-      token.n--;
-      if (!ctoken_int(&token, &have)) return false;
+      uint64_t bits;
+      if (!ctoken_unsigned(&token, &bits)) return false;
+      have = (int64_t)bits;
       cursor_next(&p);
     } else if (!take(&p, "%i", &have))
       return false;
@@ -202,8 +203,12 @@ static bool take_attr(Check *c, Cursor *at, const Op *op, int i) {
   bool whole = x >= -0x1p63 && x < 0x1p63 && x == floor(x);
   // A fraction in the formula of integers is computed in double.
   if (dtype_class[t] == 'B') return take_literal(at, t, 0, x != 0) || unexpected(c, at, "a flag");
-  if (dtype_class[t] != 'F' && !whole) t = DT_f64;
-  return take_literal(at, t, x, whole ? (int64_t)x : 0) ||
+  bool high = t == DT_u64 && x >= 0x1p63 && x < 0x1p64 && x == floor(x);
+  if (dtype_class[t] != 'F' && !whole && !high) t = DT_f64;
+  return take_literal(at, t, x,
+                      high    ? (int64_t)(uint64_t)x
+                      : whole ? (int64_t)x
+                              : 0) ||
          mismatch(c, at, "this is not the attribute '%s' of '%s'", op->attrs[i].name,
                   op_text(op, c->arena));
 }

@@ -191,6 +191,14 @@ bool ctoken_int(const CToken *t, int64_t *out) {
   return !*end && !errno;
 }
 
+bool ctoken_unsigned(const CToken *t, uint64_t *out) {
+  char text[LONGEST_NUMBER + 1], *end;
+  if (!number_text(t, "u", text) || (text[0] == '0' && text[1])) return false;
+  errno = 0;
+  *out = strtoull(text, &end, 10);
+  return !*end && !errno;
+}
+
 bool ctoken_float(const CToken *t, const char *suffix, double *out) {
   char text[LONGEST_NUMBER + 1], *end;
   if (ctoken_is(t, "INFINITY") || ctoken_is(t, "NAN")) {

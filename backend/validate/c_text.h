@@ -64,6 +64,7 @@ bool take_block(Cursor *c);
 
 // The value of a number without a suffix, or with `suffix`; false if it is none.
 bool ctoken_int(const CToken *t, int64_t *out);
+bool ctoken_unsigned(const CToken *t, uint64_t *out); // with the suffix u
 bool ctoken_float(const CToken *t, const char *suffix, double *out);
 
 #endif
