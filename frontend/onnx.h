@@ -4,6 +4,7 @@
 #define FRONTEND_ONNX_H
 
 #include "ir/annotations.h"
+#include "ir/op.h"
 
 // The reason that a weight is trained or not.
 typedef struct OnnxWeight {
@@ -48,6 +49,8 @@ typedef struct OnnxOptions {
   // (axes, a shape, a condition).  They stay inputs.
   const char *const *hints;
   int n_hints;
+  // The target whose kernels must compute the ops, or NULL: any element type.
+  const Target *target;
 } OnnxOptions;
 
 // Reads the model into a module in PHASE_typed with one entry graph @main: inputs, weights, and an

@@ -579,6 +579,7 @@ Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d) {
     // Reports come last, grouped, whether the import succeeded or not.
     ok = onnx_report(&im) && ok && diag_errors(d) == errors;
     if (ok) onnx_tidy(&im);
+    ok = ok && onnx_element_types(&im);
     diag_free(im.caught);
     fclose(im.stream);
     free(im.text);

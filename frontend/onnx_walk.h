@@ -135,6 +135,10 @@ void onnx_devices_node(Import *im, const Scope *scope, const Onnx__NodeProto *pr
                        const Loc *loc);
 bool onnx_devices_end(Import *im);
 
+// onnx_element_types.c: after the import, computes ops in types that have kernels.  False after a
+// report.
+bool onnx_element_types(Import *im);
+
 // onnx_report.c
 void onnx_problem(Import *im, const Loc *loc, const char *cause, const char *hint,
                   const char *detail);

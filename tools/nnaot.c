@@ -121,7 +121,8 @@ static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxFindin
                        .annotated = annotated,
                        .weights = s->freeze.at,
                        .n_weights = s->freeze.n,
-                       .findings = found};
+                       .findings = found,
+                       .target = &s->backend.target.target};
 }
 
 const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {

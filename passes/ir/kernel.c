@@ -20,7 +20,7 @@ static bool has_word(const char *list, const char *word) {
 // The value that gives the kernel's name its element type: result 0, or operand 0 if the row fixes
 // the type of result 0, as for arg_max.  If that type is S, which is f32 for several types: operand
 // F.
-static const Value *telling(const Op *op) {
+const Value *kernel_telling(const Op *op) {
   const char *result = strstr(op_info[op->kind].types, "->") + 2;
   result += strspn(result, " ");
   if (*result == 'S') {
@@ -50,7 +50,7 @@ bool move_sums(const Op *move) {
 
 static bool name_with(const Op *op, Target t, const char *prep, char *buf, size_t n) {
   const OpInfo *info = &op_info[op->kind];
-  DType dtype = telling(op)->type->dtype;
+  DType dtype = kernel_telling(op)->type->dtype;
   int length;
   // Kernels that only move bytes are named by element size; others by element type.
   if (has_word(info->kernels[t], "b") && !(op->kind == OP_move && move_sums(op)))

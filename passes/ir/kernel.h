@@ -49,6 +49,9 @@ typedef struct KernelArg {
 bool kernel_name(const Op *op, Target t, char *buf, size_t n);
 bool kernel_prep_name(const Op *op, Target t, char *buf, size_t n); // for PREP ops
 
+// The value whose element type is in the name of the op's kernel.
+const Value *kernel_telling(const Op *op);
+
 // Whether there is a kernel named after element type `dtype`.
 bool kernel_exists(OpKind kind, Target t, DType dtype);
 
