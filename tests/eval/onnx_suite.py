@@ -1,10 +1,12 @@
 """The ONNX backend test suite through nnaot-eval: no case may be wrong.
 
     BUILD=build python tests/eval/onnx_suite.py [OPTIONS OF nnaot-eval ...]
+    BUILD=build python tests/eval/onnx_suite.py --write        writes onnx_counts.txt
 
 Writes the cases of the onnx package (its node tests are made by code, the others are files), runs
-all of them in one process, and shows the table. Exit status 1 if a case is wrong or nnaot-eval ends without
-a count; 77, which ctest takes as skipped, without the package.
+all of them in one process, and shows the table. Exit status 1 if a case is wrong, if fewer cases of an operator pass
+than onnx_counts.txt has for this version of the package, or if nnaot-eval ends without a count; 77, which ctest takes
+as skipped, without the package.
 """
 import os
 import pathlib
@@ -23,6 +25,7 @@ except ImportError as e:
     print("skipped:", e)
     sys.exit(77)
 
+COUNTS = pathlib.Path(__file__).with_name("onnx_counts.txt")
 FILES = ["simple", "pytorch-operator", "pytorch-converted"]  # folders of the package
 
 
@@ -59,7 +62,39 @@ def write_node_cases(folder):
     return unwritten
 
 
+def counts(lines):
+    """{operator: (passed, unsupported)} of the lines of the table."""
+    found = {}
+    for line in lines:
+        row = re.fullmatch(r"(\S+) +(\d+) +(\d+) +\d+", line)
+        if row and row[1] != "all":
+            found[row[1]] = int(row[2]), int(row[3])
+    return found
+
+
+def write_counts(found):
+    lines = [f"onnx {onnx.__version__}: operator, cases that pass, cases that are not supported"]
+    lines += [f"{op} {passed} {unsupported}" for op, (passed, unsupported) in sorted(found.items())]
+    COUNTS.write_text("\n".join(lines) + "\n")
+
+
+def lost(found):
+    """The operators of which fewer cases pass than the file has."""
+    first, *rows = COUNTS.read_text().splitlines()
+    if not first.startswith(f"onnx {onnx.__version__}:"):
+        print(f"not compared with {COUNTS.name}, which is of {first.split(':')[0]}")
+        return []
+    fewer = []
+    for op, passed, _ in map(str.split, rows):
+        now = found.get(op, (0, 0))[0]
+        if now < int(passed):
+            fewer.append(f"{op}: {now} cases pass, {passed} did: {COUNTS.name}")
+    return fewer
+
+
 def main():
+    writes = sys.argv[1:] == ["--write"]
+    options = [] if writes else sys.argv[1:]
     warnings.filterwarnings("ignore")
     program = pathlib.Path(os.environ.get("BUILD", "build")) / "bin" / "nnaot-eval"
     with tempfile.TemporaryDirectory() as temporary:
@@ -69,7 +104,7 @@ def main():
         data = pathlib.Path(onnx.__file__).parent / "backend" / "test" / "data"
         for name in FILES:
             folders += sorted((data / name).glob("test_*"))
-        command = [program, "--onnx-test", *sys.argv[1:], *(f for f in folders if (f / "model.onnx").exists())]
+        command = [program, "--onnx-test", *options, *(f for f in folders if (f / "model.onnx").exists())]
         environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=0")
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
     lines = done.stdout.splitlines()
@@ -82,7 +117,13 @@ def main():
         print("nnaot-eval ended with", done.returncode)
         return 1
     passed, _, wrong = map(int, total.groups())
-    return 1 if wrong or not passed else 0
+    found = counts(lines[table + 1:])
+    if writes:
+        write_counts(found)
+    # With passes or kernels, cases without one are another table.
+    fewer = [] if options else lost(found)
+    print("\n".join(fewer))
+    return 1 if wrong or fewer or not passed else 0
 
 
 if __name__ == "__main__":
