@@ -38,6 +38,8 @@ set(FRONTEND_FILES
   onnx_ops_reduce.c
   onnx_ops_resize.c
   onnx_ops_sampling.c
+  onnx_ops_random.c
+  onnx_ops_scatter.c
   onnx_ops_sequence.c
   onnx_ops_shape.c
   onnx_ops_training.c

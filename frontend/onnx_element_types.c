@@ -27,7 +27,8 @@ static bool is_computed(const Op *op, int i, DType of) {
 // Whether the result depends on the order of the elements: not on their sums or products alone.
 static bool compares(const Op *op) {
   return op->kind == OP_reduce_max || op->kind == OP_reduce_min || op->kind == OP_arg_max ||
-         op->kind == OP_arg_min;
+         op->kind == OP_arg_min || op->kind == OP_top_k || op->kind == OP_scatter_min ||
+         op->kind == OP_scatter_max;
 }
 
 // Sets the narrowest integer type with a kernel that represents all numbers of type `of`, or, for

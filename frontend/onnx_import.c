@@ -148,6 +148,29 @@ typedef struct Row {
 
 static ImportFn import_plain_unary, import_plain_binary;
 
+// Operators that cannot be compiled, and the reason.
+static const struct {
+  const char *name, *why;
+} refused[] = {
+#define ONNX(...)
+#define SEQUENCE(...)
+#define UNARY(...)
+#define BINARY(...)
+#define REFUSED(name, why) {#name, why},
+#include "frontend/onnx_ops.def"
+#undef ONNX
+#undef SEQUENCE
+#undef UNARY
+#undef BINARY
+};
+
+static const char *hint_for(const char *domain, const char *name) {
+  if (*domain) return "export the model without operators of other domains";
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    if (str_equal(refused[i].name, name)) return refused[i].why;
+  return NULL;
+}
+
 static const Row rows[] = {
 #define ROW(domain, name, since, least, most, import, op, sequences)                               \
   {domain, #name, since, least, most, import, op, sequences},
@@ -434,8 +457,7 @@ static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
     read_operands(im, scope, node, opset, in, sequence); // so that the report has their types
     onnx_problem(im, node_loc(im, scope, node),
                  str_format(im->a, "%s%s%s is not supported", domain, *domain ? "." : "", name),
-                 *domain ? "export the model without operators of other domains" : NULL,
-                 describe_node(im, scope, node, opset));
+                 hint_for(domain, name), describe_node(im, scope, node, opset));
     return false;
   }
   if (!read_operands(im, scope, node, opset, in, sequence)) return false;

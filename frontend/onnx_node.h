@@ -178,9 +178,26 @@ Value *node_unary(Node *n, OpKind kind, Value *x);
 // attribute.
 Value *node_modified(Node *n, const char *attribute, Value *x);
 // Converts x to a type of the model, TensorProto.DataType.
-Value *node_cast(Node *n, Value *x, int data_type);
+Value *node_cast_to(Node *n, Value *x, int data_type);
 Value *node_binary(Node *n, OpKind kind, Value *x, Value *y); // broadcasts
+Value *node_cast(Node *n, Value *x, DType to); // to bool, everything but zero is true
 Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep);
+
+// -- Lookup (onnx_ops_lookup.c) ----------------------------------------------------------------
+
+// Indices of -n to -1 count from the end of `length`.
+Value *node_not_negative(Node *n, Value *index, int64_t length);
+// Returns x with its dimensions from `batch` to before `end` as one: a table for each of the batch.
+Value *node_tables(Node *n, Value *x, int batch, int end);
+
+// The index tuples of operand 1, in its last dimension, as indices into dimensions `batch` to
+// before `end` of operand 0, flattened.
+typedef struct Tuples {
+  int64_t batch; // the dimensions that both share; more, if a component counts along one
+  int end;
+  Value *flat;
+} Tuples;
+bool node_tuples(Node *n, Tuples *io_tuples); // given the batch; false after a report
 
 static inline int64_t product(const int64_t *dim, int from, int to) {
   int64_t count = 1;

@@ -15,6 +15,15 @@ bool import_is_inf(Node *n) {
   return true;
 }
 
+bool import_bit_shift(Node *n) {
+  const char *direction = node_str(n, "direction", "");
+  bool left = str_equal(direction, "LEFT");
+  if (!left && !str_equal(direction, "RIGHT"))
+    return node_fail(n, "direction '%s' is neither LEFT nor RIGHT", direction);
+  n->out[0] = node_binary(n, left ? OP_shift_left : OP_shift_right, n->in[0], n->in[1]);
+  return true;
+}
+
 bool import_leaky_relu(Node *n) {
   n->out[0] = build_op(n->b, OP_leaky_relu, IN(n->in[0]),
                        ATTRS(a_f("slope", node_float(n, "alpha", 0.01))));
@@ -342,7 +351,12 @@ static Value *low_bits(Node *n, Value *x, const OnnxNarrow *narrow, DType to) {
 }
 
 // To bool, everything but zero is true.
-Value *node_cast(Node *n, Value *x, int data_type) {
+Value *node_cast(Node *n, Value *x, DType to) {
+  if (to != DT_bool || x->type->dtype == DT_bool) return build_cast(n->b, x, to);
+  return node_unary(n, OP_not, node_binary(n, OP_equal, x, node_like(n, x, 0)));
+}
+
+Value *node_cast_to(Node *n, Value *x, int data_type) {
   DType to;
   const OnnxNarrow *narrow = onnx_narrow(data_type);
   if (!onnx_dtype(data_type, &to)) {
@@ -351,34 +365,25 @@ Value *node_cast(Node *n, Value *x, int data_type) {
   }
   to = onnx_compute_dtype(to, n->im->o->keep_f64 && !narrow);
   if (narrow && narrow->format < 0) return low_bits(n, x, narrow, to);
-  if (narrow) {
-    // Rounded from its own type, at once.
-    if (dtype_class[x->type->dtype] != 'F') x = build_cast(n->b, x, DT_f32);
-    int saturate = node_int(n, "saturate", 1) != 0;
-    x = build_op(n->b, OP_narrow, IN(x),
-                 ATTRS(a_i("format", format_of(n, narrow)), a_b("saturate", saturate)));
-    return build_cast(n->b, x, to);
-  }
-  if (to != DT_bool || x->type->dtype == DT_bool) return build_cast(n->b, x, to);
-  return node_unary(n, OP_not, node_binary(n, OP_equal, x, node_like(n, x, 0)));
+  if (!narrow) return node_cast(n, x, to);
+  // Rounded from its own type, at once.
+  if (dtype_class[x->type->dtype] != 'F') x = build_cast(n->b, x, DT_f32);
+  int saturate = node_int(n, "saturate", 1) != 0;
+  x = build_op(n->b, OP_narrow, IN(x),
+               ATTRS(a_i("format", format_of(n, narrow)), a_b("saturate", saturate)));
+  return build_cast(n->b, x, to);
 }
 
 bool import_cast(Node *n) {
   int to = (int)node_int(n, "to", 0);
-  n->out[0] = node_cast(n, n->in[0], to);
+  n->out[0] = node_cast_to(n, n->in[0], to);
   n->out_narrow[0] = onnx_narrow(to) ? to : 0;
   return n->out[0] != NULL;
 }
 
 bool import_cast_like(Node *n) {
   int to = node_narrow(n, 1);
-  if (to) {
-    n->out[0] = node_cast(n, n->in[0], to);
-  } else if (n->in[1]->type->dtype == DT_bool) {
-    n->out[0] = node_cast(n, n->in[0], ONNX__TENSOR_PROTO__DATA_TYPE__BOOL);
-  } else {
-    n->out[0] = build_cast(n->b, n->in[0], n->in[1]->type->dtype);
-  }
+  n->out[0] = to ? node_cast_to(n, n->in[0], to) : node_cast(n, n->in[0], n->in[1]->type->dtype);
   n->out_narrow[0] = to;
   return n->out[0] != NULL;
 }
@@ -389,44 +394,5 @@ bool import_identity(Node *n) {
       node_from_torch(n, "aten.detach") && n->in[0] && dtype_class[n->in[0]->type->dtype] == 'F';
   n->out[0] = stops ? build_unary(n->b, OP_detach, n->in[0]) : n->in[0];
   n->out_sequence[0] = n->in_sequence[0];
-  return true;
-}
-
-// Returns the scalar with this label; an input or a weight of the model may have the same name.
-static Value *step_or_seed(Node *n, const char *label) {
-  Value *v = graph_find_role(n->im->g, ROLE_scalar, label);
-  if (v) return v;
-  v = graph_param(n->im->g, label, type_scalar(n->im->m, DT_i64), ROLE_scalar, NULL);
-  v->label = str_copy(n->im->m->arena, label);
-  return v;
-}
-
-// The identity unless training: by --train-mode, by the model's own training_mode (opset 12 and
-// later; before 7 by is_test=0), or in attention of PyTorch, which drops out if it has a ratio.
-// The mask is the same dropout of ones.
-bool import_dropout(Node *n) {
-  Value *x = n->in[0];
-  double ratio = node_float(n, "ratio", 0.5);
-  const Tensor *training;
-  if (!node_attr(n, "ratio") && !node_setting_float(n, 1, "ratio", 0.5, &ratio)) return false;
-  if (!node_setting(n, 2, "training_mode", &training)) return false;
-  // PyTorch's attention drops out by a ratio alone, without training_mode.
-  bool train = n->im->o->train_mode || (training && tensor_i(training, 0) != 0) ||
-               (!training && n->n_in == 2 && node_by_torch(n));
-  if (ratio < 0 || ratio > 1) return node_fail(n, "a ratio of %g", ratio);
-  // The mask is a result of its own, if a node reads it.
-  Value *ones = node_wants(n, 1) ? node_like(n, x, 1) : NULL;
-  if (!train || ratio == 0) {
-    n->out[0] = x;
-    if (ones) n->out[1] = build_fill(n->b, DT_bool, x->type->ndim, x->type->dim, 1);
-    return true;
-  }
-  // The same key for result and mask: both drop the same elements.
-  Attrs attrs = ATTRS(a_f("ratio", ratio), a_i("key", n->index));
-  Value *step = step_or_seed(n, "step"), *seed = step_or_seed(n, "seed");
-  n->out[0] = build_op(n->b, OP_dropout, IN(x, step, seed), attrs);
-  if (ones)
-    n->out[1] = node_cast(n, build_op(n->b, OP_dropout, IN(ones, step, seed), attrs),
-                          ONNX__TENSOR_PROTO__DATA_TYPE__BOOL);
   return true;
 }

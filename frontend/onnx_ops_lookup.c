@@ -44,17 +44,14 @@ bool import_gather(Node *n) {
   return true;
 }
 
-// Indices of -n to -1 count from the end.
-static Value *not_negative(Node *n, Value *index, int64_t length) {
+Value *node_not_negative(Node *n, Value *index, int64_t length) {
   if (!index) return NULL;
   Value *negative = node_binary(n, OP_less, index, node_like(n, index, 0));
   Value *from_end = node_binary(n, OP_add, index, node_like(n, index, (double)length));
   return build_where(n->b, negative, from_end, index);
 }
 
-// Builds a gather of tables with indices of their own: x (batch, axis …, rest), index (batch,
-// places); the dimensions of x between the batch and `end` are flattened.
-static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
+Value *node_tables(Node *n, Value *x, int batch, int end) {
   const Type *t = x->type;
   int64_t dim[MAX_NDIM];
   int ndim = 0;
@@ -63,9 +60,14 @@ static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
   dim[ndim++] = product(t->dim, batch, end);
   for (int i = end; i < t->ndim; i++)
     dim[ndim++] = t->dim[i];
+  return build_reshape(n->b, x, ndim, dim);
+}
+
+// Builds a gather of tables with indices of their own: x (batch, axis …, rest), index (batch,
+// places); the dimensions of x between the batch and `end` are flattened.
+static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
   // Each index of the batch selects from its own table.
-  Value *tables = build_reshape(n->b, x, ndim, dim);
-  return build_op(n->b, OP_gather, IN(tables, index),
+  return build_op(n->b, OP_gather, IN(node_tables(n, x, batch, end), index),
                   ATTRS(a_i("axis", batch), a_i("batch", batch)));
 }
 
@@ -134,36 +136,42 @@ static bool counts_along(const Node *n, const Value *index, int dim) {
   return false;
 }
 
-// y[b…, i…] = x[b…, index[b…, i…, 0], index[b…, i…, 1], …]
-bool import_gather_nd(Node *n) {
-  Value *x = n->in[0], *index = n->in[1];
-  int64_t batch = node_int(n, "batch_dims", 0), first = 0;
-  const Type *t = x->type, *ti = index->type;
-  if (ti->ndim < 1 || t->ndim < 1) return node_fail(n, "an operand is a scalar");
+bool node_tuples(Node *n, Tuples *t) {
+  const Type *x = n->in[0]->type, *ti = n->in[1]->type;
+  Value *index = n->in[1];
+  int64_t first = 0;
+  if (ti->ndim < 1 || x->ndim < 1) return node_fail(n, "an operand is a scalar");
   int64_t depth = ti->dim[ti->ndim - 1];
-  if (batch < 0 || batch >= ti->ndim || batch + depth > t->ndim || depth < 1)
-    return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, ti));
-  int end = (int)(batch + depth);
+  if (t->batch < 0 || t->batch >= ti->ndim || t->batch + depth > x->ndim || depth < 1)
+    return node_fail(n, "its operands are %s and %s", type_text(n->a, x), type_text(n->a, ti));
+  t->end = (int)(t->batch + depth);
   // Several components, of indices with a dimension of the same length as x.
-  bool own = depth > 1 && batch + 1 < ti->ndim && ti->dim[batch] == t->dim[batch];
+  bool own = depth > 1 && t->batch + 1 < ti->ndim && ti->dim[t->batch] == x->dim[t->batch];
   // A component that only counts along a dimension of x makes this dimension a batch.
-  if (own && counts_along(n, index, (int)batch)) {
-    batch++;
+  if (own && counts_along(n, index, (int)t->batch)) {
+    t->batch++;
     first++;
   }
   // The index into the flattened dimensions.
-  Value *flat = NULL;
+  t->flat = NULL;
   for (int64_t k = first; k < depth; k++) {
-    int64_t axis = batch + k - first, stride = product(t->dim, (int)axis + 1, end);
+    int64_t axis = t->batch + k - first, stride = product(x->dim, (int)axis + 1, t->end);
     Value *at = build_cast(n->b, component(n, index, k), DT_i64);
-    if (end - batch > 1) { // each component may count from the end
-      at = not_negative(n, at, t->dim[axis]);
+    if (t->end - t->batch > 1) { // each component may count from the end
+      at = node_not_negative(n, at, x->dim[axis]);
       at = at ? node_binary(n, OP_mul, at, node_like(n, at, (double)stride)) : NULL;
     }
-    flat = flat ? node_binary(n, OP_add, flat, at) : at;
-    if (!flat) return false;
+    t->flat = t->flat ? node_binary(n, OP_add, t->flat, at) : at;
+    if (!t->flat) return false;
   }
-  n->out[0] = gather_own(n, x, (int)batch, end, flat);
+  return true;
+}
+
+// y[b…, i…] = x[b…, index[b…, i…, 0], index[b…, i…, 1], …]
+bool import_gather_nd(Node *n) {
+  Tuples t = {.batch = node_int(n, "batch_dims", 0)};
+  if (!node_tuples(n, &t)) return false;
+  n->out[0] = gather_own(n, n->in[0], (int)t.batch, t.end, t.flat);
   return true;
 }
 
@@ -181,7 +189,7 @@ bool import_one_hot(Node *n) {
     place[i] = i == axis ? depth : 1;
   }
   if (!node_shape(n, ndim, place)) return false;
-  Value *index = not_negative(n, build_cast(n->b, n->in[0], DT_i64), depth);
+  Value *index = node_not_negative(n, build_cast(n->b, n->in[0], DT_i64), depth);
   // The indices are compared with 0 .. depth - 1 along the new axis.
   Value *hot = node_binary(n, OP_equal, build_reshape(n->b, index, ndim, dim),
                            build_reshape(n->b, node_count_up(n, depth), ndim, place));
@@ -250,5 +258,59 @@ bool import_tensor_scatter(Node *n) {
   Value *in[] = {build_reshape(n->b, is_written, t->ndim, dim), rows, past};
   if (!rows || !node_broadcast(n, in, 3)) return false;
   n->out[0] = build_op(n->b, OP_where, in, 3, NO_ATTRS);
+  return true;
+}
+
+// The elements, along an axis or of all of them, at which a constant is true.
+bool import_compress(Node *n) {
+  Value *x = n->in[0];
+  const Tensor *t;
+  int axis = 0;
+  if (!node_setting(n, 1, "condition", &t)) return false;
+  if (node_attr(n, "axis")) {
+    if (!node_axis(n, node_int(n, "axis", 0), x->type->ndim, &axis)) return false;
+  } else {
+    x = build_reshape(n->b, x, 1, (int64_t[]){type_count(x->type)});
+  }
+  int64_t count = type_count(t->type), found = 0;
+  if (t->type->ndim != 1 || count > x->type->dim[axis])
+    return node_fail(n, "its condition is %s, for %lld elements", type_text(n->a, t->type),
+                     (long long)x->type->dim[axis]);
+  // Elements beyond the condition are left out.
+  int64_t *at = arena_array(n->a, int64_t, count + 1);
+  for (int64_t i = 0; i < count; i++)
+    if (tensor_i(t, i)) at[found++] = i;
+  n->out[0] = build_op(n->b, OP_gather, IN(x, node_ints_value(n, at, (int)found)),
+                       ATTRS(a_i("axis", axis)));
+  return true;
+}
+
+// The first elements of each sequence of the batch in reverse order: y[b, t] is x[b, length[b] - 1
+// - t] for t below the length, else x[b, t].
+bool import_reverse_sequence(Node *n) {
+  Value *x = n->in[0], *length = n->in[1];
+  int ndim = x->type->ndim;
+  int64_t time = node_int(n, "time_axis", 0), batch = node_int(n, "batch_axis", 1);
+  if (ndim < 2 || time < 0 || time > 1 || batch < 0 || batch > 1 || time == batch)
+    return node_fail(n, "time_axis %lld and batch_axis %lld of %s", (long long)time,
+                     (long long)batch, type_text(n->a, x->type));
+  if (length->type->ndim != 1 || length->type->dim[0] != x->type->dim[batch])
+    return node_fail(n, "its lengths are %s, of a batch of %lld", type_text(n->a, length->type),
+                     (long long)x->type->dim[batch]);
+  // The batch becomes dimension 0, the time dimension 1.
+  int64_t perm[MAX_NDIM];
+  for (int i = 0; i < ndim; i++)
+    perm[i] = i < 2 ? (time == 0 ? 1 - i : i) : i;
+  x = build_transpose(n->b, x, perm);
+  if (!x) return false;
+  int64_t steps = x->type->dim[1], rows[] = {x->type->dim[0], 1};
+  Value *t = node_count_up(n, steps);
+  length = build_reshape(n->b, build_cast(n->b, length, DT_i64), 2, rows);
+  Value *last = build_op(n->b, OP_offset, IN(length), ATTRS(a_f("by", -1)));
+  Value *in[] = {node_binary(n, OP_less, t, length), node_binary(n, OP_sub, last, t), t};
+  if (n->b->failed || !node_broadcast(n, in, 3)) return false;
+  Value *index = build_op(n->b, OP_where, in, 3, NO_ATTRS);
+  Value *y = build_op(n->b, OP_gather, IN(x, index), ATTRS(a_i("axis", 1), a_i("batch", 1)));
+  n->out[0] = build_transpose(n->b, y, perm);
   return true;
 }

@@ -105,7 +105,7 @@ static Value *quantize(Node *n, Value *quotient, Value *zero, int data_type, int
     return NULL;
   }
   if (narrow && narrow->format >= 0)
-    return node_cast(n, zero ? plus(n, quotient, zero) : quotient, data_type);
+    return node_cast_to(n, zero ? plus(n, quotient, zero) : quotient, data_type);
   if (dtype_class[to] == 'F') {
     node_fail(n, "type %s is not quantized", onnx_dtype_name(data_type));
     return NULL;

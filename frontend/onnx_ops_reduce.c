@@ -189,14 +189,48 @@ bool import_arg_min(Node *n) {
   return arg(n, OP_arg_min);
 }
 
-bool import_cumsum(Node *n) {
+static bool scan(Node *n, OpKind kind) {
   int64_t at;
   int axis;
   // The axis is an operand, known at compile time.
   if (!node_setting_int(n, 1, "axis", 0, &at) || !node_axis(n, at, node_ndim(n, 0), &axis))
     return false;
-  n->out[0] = build_op(n->b, OP_cumsum, IN(n->in[0]),
+  n->out[0] = build_op(n->b, kind, IN(n->in[0]),
                        ATTRS(a_i("axis", axis), a_b("exclusive", node_int(n, "exclusive", 0)),
                              a_b("reverse", node_int(n, "reverse", 0))));
+  return true;
+}
+
+bool import_cumsum(Node *n) {
+  return scan(n, OP_cumsum);
+}
+
+bool import_cumprod(Node *n) {
+  return scan(n, OP_cumprod);
+}
+
+// The elements are a gather by the indices, so that each gets the gradient of its place.  They are
+// sorted also if the node does not ask for it.
+bool import_top_k(Node *n) {
+  Value *x = n->in[0];
+  int64_t k = node_int(n, "k", -1), perm[MAX_NDIM], back[MAX_NDIM];
+  int axis, ndim = node_ndim(n, 0);
+  if (!node_attr(n, "k") && !node_setting_int(n, 1, "k", -1, &k)) return false;
+  if (!node_axis(n, node_int(n, "axis", -1), ndim, &axis)) return false;
+  if (k < 0 || k > x->type->dim[axis])
+    return node_fail(n, "k is %lld, of %lld elements", (long long)k, (long long)x->type->dim[axis]);
+  (void)node_int(n, "sorted", 1);
+  // The axis becomes the last dimension.
+  for (int i = 0; i < ndim; i++) {
+    perm[i] = i == ndim - 1 ? axis : i + (i >= axis);
+    back[perm[i]] = i;
+  }
+  x = build_transpose(n->b, x, perm);
+  Value *index = build_op(n->b, OP_top_k, IN(x),
+                          ATTRS(a_i("k", k), a_b("smallest", !node_int(n, "largest", 1))));
+  Value *y =
+      build_op(n->b, OP_gather, IN(x, index), ATTRS(a_i("axis", ndim - 1), a_i("batch", ndim - 1)));
+  n->out[0] = build_transpose(n->b, y, back);
+  n->out[1] = build_transpose(n->b, index, back);
   return true;
 }

@@ -38,6 +38,14 @@ typedef struct NnrtGather {
   int64_t axis, batch;
   bool embedding;
 } NnrtGather;
+typedef struct NnrtScatter {
+  int64_t axis, batch;
+} NnrtScatter;
+typedef struct NnrtNoise {
+  double scale;
+  bool normal; // or uniform in [0, 1)
+  int64_t key;
+} NnrtNoise;
 typedef struct NnrtBatchNormBack {
   int64_t axis;
   double eps;
@@ -141,6 +149,18 @@ int nnrt_cumsum_i32(int32_t *y, const int32_t *x, int64_t ndim, const int64_t *s
                     bool exclusive, bool reverse);
 int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t ndim, const int64_t *shape, int64_t axis,
                     bool exclusive, bool reverse);
+// Running products, likewise.
+int nnrt_cumprod_f32(float *y, const float *x, int64_t ndim, const int64_t *shape, int64_t axis,
+                     bool exclusive, bool reverse);
+int nnrt_cumprod_i32(int32_t *y, const int32_t *x, int64_t ndim, const int64_t *shape, int64_t axis,
+                     bool exclusive, bool reverse);
+int nnrt_cumprod_i64(int64_t *y, const int64_t *x, int64_t ndim, const int64_t *shape, int64_t axis,
+                     bool exclusive, bool reverse);
+// y (m, k): the indices of the k largest elements, or smallest, of the rows of x (m, n), in their
+// order; of equal ones the lower index first; a NaN is largest.
+int nnrt_top_k_f32(int64_t *y, const float *x, int64_t m, int64_t n, int64_t k, bool smallest);
+int nnrt_top_k_i32(int64_t *y, const int32_t *x, int64_t m, int64_t n, int64_t k, bool smallest);
+int nnrt_top_k_i64(int64_t *y, const int64_t *x, int64_t m, int64_t n, int64_t k, bool smallest);
 
 // The kernels that only move elements exist by element size: _b1 _b2 _b4 _b8.
 #define NNRT_BY_SIZE(declare) declare(b1) declare(b2) declare(b4) declare(b8)
@@ -155,6 +175,25 @@ int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t ndim, const int64_t *s
                          int64_t width, const NnrtGather *attrs, int64_t from, int64_t all);
 NNRT_BY_SIZE(NNRT_GATHER)
 #undef NNRT_GATHER
+// y = x with the rows of u (before axis, index shape, after axis) in the place of those indexed, or
+// combined with them in the order of the indices.  Indices, `from` and `all` as in gather.
+#define NNRT_SCATTER(name, type)                                                                   \
+  int nnrt_##name(type *y, const type *x, const void *at, const type *u, int64_t x_ndim,           \
+                  const int64_t *x_shape, int64_t at_ndim, const int64_t *at_shape, int64_t width, \
+                  const NnrtScatter *attrs, int64_t from, int64_t all);
+#define NNRT_SCATTER_SIZE(size) NNRT_SCATTER(scatter_##size, void)
+NNRT_BY_SIZE(NNRT_SCATTER_SIZE)
+#undef NNRT_SCATTER_SIZE
+#define NNRT_SCATTERS(name, type)                                                                  \
+  NNRT_SCATTER(scatter_add_##name, type)                                                           \
+  NNRT_SCATTER(scatter_mul_##name, type)                                                           \
+  NNRT_SCATTER(scatter_min_##name, type)                                                           \
+  NNRT_SCATTER(scatter_max_##name, type)
+NNRT_SCATTERS(f32, float)
+NNRT_SCATTERS(i32, int32_t)
+NNRT_SCATTERS(i64, int64_t)
+#undef NNRT_SCATTERS
+#undef NNRT_SCATTER
 // Shape
 #define NNRT_SHAPE(size)                                                                           \
   int nnrt_transpose_##size(void *y, const void *x, int64_t ndim, const int64_t *shape,            \

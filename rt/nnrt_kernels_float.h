@@ -204,3 +204,8 @@ int NNRT_NAME(dropout)(NNRT_T *y, const NNRT_T *x, const int64_t *step, const in
                        int64_t ndim, const int64_t *shape, const int64_t *whole,
                        const int64_t *start, const int64_t *piece_of, const int64_t *piece_start,
                        double ratio, int64_t key);
+// y of `shape`, placed as above: x + scale number, with the number of an element from
+// nnrt_random_normal or nnrt_random_uniform of seed, step, key and its index.
+int NNRT_NAME(noise)(NNRT_T *y, const NNRT_T *x, const int64_t *step, const int64_t *seed,
+                     int64_t ndim, const int64_t *shape, const int64_t *whole, const int64_t *start,
+                     const int64_t *piece_of, const int64_t *piece_start, const NnrtNoise *attrs);

@@ -5,7 +5,8 @@
 // Each selects its version by the type of its arguments.  `float` is polynomial and without
 // branches, so that the C compiler vectorises a loop over it; `double`, for the reference evaluator
 // and for f64, is the C library's.  m_exp and m_log are within 2 units in the last place, the other
-// float functions within 4 (m_sin and m_cos up to |x| = 1e6).  For infinities, NaN and denormals
+// float functions within 4 (m_sin and m_cos up to |x| = 1e6); the inverse functions are the C
+// library's.  For infinities, NaN and denormals
 // all give the results of the C library.  -fno-math-errno and -fno-trapping-math permit more
 // vectorisation and change no result; -ffast-math would.
 //
@@ -423,7 +424,8 @@ M_MIN_MAX(ul, uint64_t)
 #undef M_MIN_MAX
 
 // mod has the sign of the divisor, fmod that of the dividend; of integers, by zero, they are 0.
-// pow of integers wraps around; to a negative power it is the integer part.
+// pow of integers wraps around; to a negative power it is the integer part.  A shift by a negative
+// number of bits, or by all bits or more, leaves the sign: shorter types are shifted as int.
 #define M_INT_SIGNED(suffix, type, unsigned_type)                                                  \
   M_FN type m_fmod_##suffix(type x, type y) {                                                      \
     return y == 0 || y == -1 ? 0 : x % y;                                                          \
@@ -431,6 +433,12 @@ M_MIN_MAX(ul, uint64_t)
   M_FN type m_mod_##suffix(type x, type y) {                                                       \
     type r = m_fmod_##suffix(x, y);                                                                \
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;                                               \
+  }                                                                                                \
+  M_FN type m_shift_left_##suffix(type x, type y) {                                                \
+    return y < 0 || y >= (type)(8 * sizeof x) ? 0 : (type)((unsigned_type)x << y);                 \
+  }                                                                                                \
+  M_FN type m_shift_right_##suffix(type x, type y) {                                               \
+    return y < 0 || y >= (type)(8 * sizeof x) ? (x < 0 ? -1 : 0) : x >> y;                         \
   }                                                                                                \
   M_FN type m_pow_##suffix(type x, type y) {                                                       \
     unsigned_type base = (unsigned_type)x, z = 1;                                                  \
@@ -445,6 +453,12 @@ M_MIN_MAX(ul, uint64_t)
   }                                                                                                \
   M_FN type m_mod_##suffix(type x, type y) {                                                       \
     return y == 0 ? 0 : x % y;                                                                     \
+  }                                                                                                \
+  M_FN type m_shift_left_##suffix(type x, type y) {                                                \
+    return y >= 8 * sizeof x ? 0 : x << y;                                                         \
+  }                                                                                                \
+  M_FN type m_shift_right_##suffix(type x, type y) {                                               \
+    return y >= 8 * sizeof x ? 0 : x >> y;                                                         \
   }                                                                                                \
   M_FN type m_pow_##suffix(type x, type y) {                                                       \
     type z = 1;                                                                                    \
@@ -470,6 +484,11 @@ M_FN double m_mod_d(double x, double y) {
   return (r < 0) != (y < 0) ? r + y : r;
 }
 
+#define m_bit_not(x)    (~(x))
+#define m_bit_and(x, y) ((x) & (y))
+#define m_bit_or(x, y)  ((x) | (y))
+#define m_bit_xor(x, y) ((x) ^ (y))
+
 #ifdef __cplusplus
 #define M_ONE(name, library)                                                                       \
   M_FN float m_##name(float x) {                                                                   \
@@ -493,6 +512,15 @@ M_FN double m_mod_d(double x, double y) {
 #define M_TWO(name)                                                                                \
   M_TWO_OF(name, f, float)                                                                         \
   M_TWO_OF(name, d, double)                                                                        \
+  M_TWO_OF(name, i, int32_t)                                                                       \
+  M_TWO_OF(name, u, uint32_t)                                                                      \
+  M_TWO_OF(name, l, int64_t)                                                                       \
+  M_TWO_OF(name, ul, uint64_t)                                                                     \
+  template <class X, class Y> M_FN auto m_##name(X x, Y y)->decltype(x + y) {                      \
+    return m_##name((decltype(x + y))x, (decltype(x + y))y);                                       \
+  }
+// Of integers alone.
+#define M_TWO_INT(name)                                                                            \
   M_TWO_OF(name, i, int32_t)                                                                       \
   M_TWO_OF(name, u, uint32_t)                                                                      \
   M_TWO_OF(name, l, int64_t)                                                                       \
@@ -529,6 +557,12 @@ M_ONE(gelu, m_gelu_d)
 M_ONE(gelu_back, m_gelu_back_d)
 M_ONE(gelu_tanh, m_gelu_tanh_d)
 M_ONE(gelu_tanh_back, m_gelu_tanh_back_d)
+M_ONE_LIBRARY(asin, asinf, asin)
+M_ONE_LIBRARY(acos, acosf, acos)
+M_ONE_LIBRARY(atan, atanf, atan)
+M_ONE_LIBRARY(asinh, asinhf, asinh)
+M_ONE_LIBRARY(acosh, acoshf, acosh)
+M_ONE_LIBRARY(atanh, atanhf, atanh)
 M_ONE_LIBRARY(sqrt, sqrtf, sqrt)
 M_ONE_LIBRARY(floor, floorf, floor)
 M_ONE_LIBRARY(ceil, ceilf, ceil)
@@ -538,6 +572,8 @@ M_TWO(max)
 M_TWO(mod)
 M_TWO(fmod)
 M_TWO(pow)
+M_TWO_INT(shift_left)
+M_TWO_INT(shift_right)
 #else
 // clang-format off: it knows no _Generic
 #define m_exp(x)       _Generic((x), float : m_exp_f, default : exp)(x)
@@ -555,6 +591,12 @@ M_TWO(pow)
 #define m_gelu_tanh(x) _Generic((x), float : m_gelu_tanh_f, default : m_gelu_tanh_d)(x)
 #define m_gelu_tanh_back(x)                                                                        \
   _Generic((x), float : m_gelu_tanh_back_f, default : m_gelu_tanh_back_d)(x)
+#define m_asin(x)  _Generic((x), float : asinf, default : asin)(x)
+#define m_acos(x)  _Generic((x), float : acosf, default : acos)(x)
+#define m_atan(x)  _Generic((x), float : atanf, default : atan)(x)
+#define m_asinh(x) _Generic((x), float : asinhf, default : asinh)(x)
+#define m_acosh(x) _Generic((x), float : acoshf, default : acosh)(x)
+#define m_atanh(x) _Generic((x), float : atanhf, default : atanh)(x)
 #define m_sqrt(x)  _Generic((x), float : sqrtf, default : sqrt)(x)
 #define m_floor(x) _Generic((x), float : floorf, default : floor)(x)
 #define m_ceil(x)  _Generic((x), float : ceilf, default : ceil)(x)
@@ -573,11 +615,14 @@ M_TWO(pow)
            : m_##name##_l, unsigned long                                                           \
            : m_##name##_ul, unsigned long long                                                     \
            : m_##name##_ul)(x, y)
-#define m_min(x, y)  M_TWO(min, x, y, m_min_f, m_min_d)
-#define m_max(x, y)  M_TWO(max, x, y, m_max_f, m_max_d)
-#define m_mod(x, y)  M_TWO(mod, x, y, m_mod_f, m_mod_d)
-#define m_fmod(x, y) M_TWO(fmod, x, y, fmodf, fmod)
-#define m_pow(x, y)  M_TWO(pow, x, y, m_pow_f, pow)
+#define m_min(x, y)         M_TWO(min, x, y, m_min_f, m_min_d)
+#define m_max(x, y)         M_TWO(max, x, y, m_max_f, m_max_d)
+#define m_mod(x, y)         M_TWO(mod, x, y, m_mod_f, m_mod_d)
+#define m_fmod(x, y)        M_TWO(fmod, x, y, fmodf, fmod)
+#define m_pow(x, y)         M_TWO(pow, x, y, m_pow_f, pow)
+// Of integers alone; floating types have no such ops.
+#define m_shift_left(x, y)  M_TWO(shift_left, x, y, fmodf, fmod)
+#define m_shift_right(x, y) M_TWO(shift_right, x, y, fmodf, fmod)
 // clang-format on
 #endif
 

@@ -98,6 +98,11 @@ static bool passes_on(const Op *op, int operand) {
   }
 }
 
+static bool is_scatter(OpKind kind) {
+  return kind == OP_scatter || kind == OP_scatter_add || kind == OP_scatter_mul ||
+         kind == OP_scatter_min || kind == OP_scatter_max;
+}
+
 // The number of valid values of `v` as an index; INT64_MAX if it is none.
 static int64_t index_bound(const Value *v, int depth) {
   int64_t bound = INT64_MAX;
@@ -108,6 +113,8 @@ static int64_t index_bound(const Value *v, int depth) {
     const Type *first = value_whole(op->in[0].value);
     // The smallest bound of all readers holds.
     if (op->kind == OP_gather && u->index == 1)
+      here = first->dim[attr_i(op, "axis")];
+    else if (is_scatter(op->kind) && u->index == 1)
       here = first->dim[attr_i(op, "axis")];
     else if (op->kind == OP_gather_back && u->index == 0)
       here = value_whole(op->out[0])->dim[attr_i(op, "axis")];

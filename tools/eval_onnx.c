@@ -112,7 +112,7 @@ static Outcome run_model(Case *c, const Module *m, const Tensor *in, int n_in, c
   // The numbers of a particular random generator cannot be expected.
   bool draws_numbers = false;
   for_each_op(op, g)
-    draws_numbers |= op->kind == OP_dropout && attr_f(op, "ratio") > 0;
+    draws_numbers |= op_draws(op->kind) && (op->kind != OP_dropout || attr_f(op, "ratio") > 0);
   for (int k = 0; k < n_want; k++) {
     const Tensor *x = &out.at[k].t, *expected = &want[k];
     bool ok = type_equal(x->type, expected->type) ||

@@ -43,6 +43,8 @@ set(IR_FILES
   ir/ops/optimizers.c
   ir/ops/pool.c
   ir/ops/random.c
+  ir/ops/scatter.c
+  ir/ops/top_k.c
   ir/ops/reduce.c
   ir/ops/resample.c
   ir/ops/shape.c

@@ -33,6 +33,24 @@ static inline double m_erf(double x) {
 static inline double m_tanh(double x) {
   return tanh(x);
 }
+static inline double m_asin(double x) {
+  return asin(x);
+}
+static inline double m_acos(double x) {
+  return acos(x);
+}
+static inline double m_atan(double x) {
+  return atan(x);
+}
+static inline double m_asinh(double x) {
+  return asinh(x);
+}
+static inline double m_acosh(double x) {
+  return acosh(x);
+}
+static inline double m_atanh(double x) {
+  return atanh(x);
+}
 static inline double m_floor(double x) {
   return floor(x);
 }

@@ -85,6 +85,10 @@ int op_traits(const Op *op) {
   return widens ? traits | ADDITIVE : traits;
 }
 
+bool op_draws(OpKind kind) {
+  return kind == OP_dropout || kind == OP_noise;
+}
+
 bool op_optimizes(const Op *op) {
   return op_info[op->kind].traits & OPTIMIZER;
 }

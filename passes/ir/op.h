@@ -123,6 +123,9 @@ bool value_leads_from(const Value *v, OpKind kind, bool *seen);
 // The value whose global index the kernel needs: result 0 of a GLOBAL_INDEX row, operand 0 of a
 // GLOBAL_INDEX_IN row; else NULL.
 const Value *op_boxed(const Op *op);
+// Whether the op draws random numbers by the global index of each element of result 0; then it can
+// be a piece, whose attributes `whole` and `start` give its place.
+bool op_draws(OpKind kind);
 // The number of keys that the first `to` queries of a causal attention see.  Together with these
 // keys alone, any of the last of the queries have the same results: query i of t sees keys up to i
 // + s - t, so the last query sees the last key.

@@ -57,6 +57,7 @@ static const ImageOp image_ops[] = {
     {OP_cumsum, false, 1, 1, "axis", ""},
     {OP_resample, false, 1, 1, "axis", ""},
     {OP_resample_back, false, 1 << 2, 1, "axis", ""}, // first, weight, dy
+    {OP_cumprod, false, 1, 1, "axis", ""},
     {OP_concat, false, ALL, 1, "axis", ""},
     {OP_pad, false, 1, 1, NULL, "low shape"},
     {OP_slice, false, 1, 1, NULL, "starts steps shape"},

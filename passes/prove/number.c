@@ -66,7 +66,7 @@ bool attr_same_whole(const Op *x, const Op *y, int i) {
 static bool is_of_part(const Op *op, int i) {
   const char *name = op->attrs[i].name;
   return str_equal(name, "shape") ||
-         (op->kind == OP_dropout && (str_equal(name, "whole") || str_equal(name, "start")));
+         (op_draws(op->kind) && (str_equal(name, "whole") || str_equal(name, "start")));
 }
 
 // `part`: including the attributes of parts.

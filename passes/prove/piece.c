@@ -395,11 +395,11 @@ static bool knows_index(const Op *is, const Op *op, const Piece *in, Piece *out,
   const Value *boxed = op_boxed(is);
   if (!boxed) return true;
   Piece *p = boxed == is->out[0] ? out : NULL;
-  bool places = is->kind == OP_dropout && attr_n(op, "whole");
+  bool places = op_draws(is->kind) && attr_n(op, "whole");
   *why = "it depends on an element's global index";
-  if (is->kind == OP_dropout && !places && attr_n(is, "whole")) return false;
+  if (op_draws(is->kind) && !places && attr_n(is, "whole")) return false;
   if (!places) return piece_fits(p ? p : in, boxed->type);
-  // A dropout that is a piece in the model, too, has its start within the whole.
+  // An op that is a piece in the model, too, has its start within the whole.
   const int64_t *whole = attr_list(op, "whole"), *start = attr_list(op, "start");
   bool again = attr_n(is, "whole") > 0;
   const int64_t *is_whole = again ? attr_list(is, "whole") : is->out[0]->type->dim;
@@ -410,7 +410,8 @@ static bool knows_index(const Op *is, const Op *op, const Piece *in, Piece *out,
     bool within = whole[i] == is_whole[i] && from >= 0 && from + length <= size;
     if (within && set_unify(&p->dim[i], &at)) continue;
     StrBuf text = {.arena = a};
-    strbuf_addf(&text, "it drops elements %lld:%lld of %lld in dimension %d, and its operand is ",
+    strbuf_addf(&text,
+                "it draws for elements %lld:%lld of %lld in dimension %d, and its operand is ",
                 (long long)start[i], (long long)(start[i] + length), (long long)whole[i], i);
     set_text(&text, &p->dim[i]);
     strbuf_addf(&text, " of %lld", (long long)size);

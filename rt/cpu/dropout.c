@@ -1,8 +1,8 @@
 // Dropout.  Whether an element is kept depends on seed, step, key and its index in the whole
 // tensor, so it is the same on any number of ranks, and the gradient is the same function of dy.
 
-#include "kernel.h"
 #include "nnrt_random.h"
+#include "runs.h"
 
 enum { BLOCKS = 32 }; // of four random words, done together
 
@@ -71,36 +71,20 @@ int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_
                      int64_t ndim, const int64_t *shape, const int64_t *whole, const int64_t *start,
                      const int64_t *piece_of, const int64_t *piece_start, double ratio,
                      int64_t key) {
-  // A chunk has the random numbers of the tensor that it is a chunk of.
-  if (piece_of) whole = piece_of;
   // A uniform number is a multiple of 2^-24: it is below the ratio when the integer is below this.
   Draw d = {.key = nnrt_random_mix(nnrt_random_mix((uint64_t)*seed) ^ (uint64_t)key),
             .step = (uint64_t)*step,
             .limit = (uint32_t)ceil(ratio * 0x1p24),
             .scale = (float)(1.0 / (1.0 - ratio))};
-  // Inner axes that are complete form contiguous runs.
-  int64_t inner = ndim, n = 1;
-  while (inner > 0 && shape[inner - 1] == whole[inner - 1])
-    n *= shape[--inner];
-  if (inner > 0) n *= shape[--inner];
-  int64_t runs = product(shape, inner);
-  int threads = threads_for(runs * n);
-  int64_t pieces = runs >= threads ? 1 : threads;
+  Runs r = runs_of(ndim, shape, whole, start, piece_of, piece_start);
+  int threads = threads_for(r.runs * r.n);
+  int64_t pieces = r.runs >= threads ? 1 : threads;
 #pragma omp parallel for collapse(2) num_threads(threads)
-  for (int64_t i = 0; i < runs; i++)
+  for (int64_t i = 0; i < r.runs; i++)
     for (int64_t j = 0; j < pieces; j++) {
-      // The index of the run's first element in the whole tensor.
-      int64_t at = 0, stride = 1, rest = i;
-      for (int64_t k = ndim - 1; k >= 0; k--) {
-        at += (start[k] + (piece_of ? piece_start[k] : 0)) * stride;
-        if (k < inner) {
-          at += rest % shape[k] * stride;
-          rest /= shape[k];
-        }
-        stride *= whole[k];
-      }
-      Part p = part_of(n, 4 * BLOCKS, j, pieces);
-      run(y + i * n + p.from, x + i * n + p.from, at + p.from, p.to - p.from, &d);
+      int64_t at = run_start(&r, i);
+      Part p = part_of(r.n, 4 * BLOCKS, j, pieces);
+      run(y + i * r.n + p.from, x + i * r.n + p.from, at + p.from, p.to - p.from, &d);
     }
   return NNRT_OK;
 }

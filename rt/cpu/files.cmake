@@ -5,8 +5,8 @@ set(CPU_FILES
     cpu/linear.c cpu/conv.c cpu/pool.c cpu/resample.c
     cpu/softmax.c cpu/norm.c cpu/batch_norm.c
     cpu/attention.c cpu/attention_back.c cpu/loss.c
-    cpu/reduce.c cpu/scan.c cpu/lookup.c
-    cpu/shape.c cpu/pad.c cpu/dropout.c cpu/optimizers.c)
+    cpu/reduce.c cpu/scan.c cpu/top_k.c cpu/lookup.c cpu/scatter.c
+    cpu/shape.c cpu/pad.c cpu/dropout.c cpu/noise.c cpu/optimizers.c)
 
 # Vector code for square roots and comparisons without any change of results; fused multiply-add, also
 # in strict C17.

@@ -1,5 +1,5 @@
-// Along one axis of x (outer, n, inner): the index of the largest or smallest, and running sums.
-// And the sum of the squares of all elements.
+// Along one axis of x (outer, n, inner): the index of the largest or smallest, and running sums
+// and products.  And the sum of the squares of all elements.
 
 #include "kernel.h"
 
@@ -72,9 +72,9 @@ ARG(f32, float)
 ARG(i32, int32_t)
 ARG(i64, int64_t)
 
-// ACC: sums of integers wrap around
-#define CUMSUM(name, type, acc_type)                                                               \
-  int nnrt_cumsum_##name(type *y, const type *x, int64_t ndim, const int64_t *shape, int64_t axis, \
+// Sums and products of integers wrap around.
+#define SCAN(op, name, type, acc_type, start, of)                                                  \
+  int nnrt_##op##_##name(type *y, const type *x, int64_t ndim, const int64_t *shape, int64_t axis, \
                          bool exclusive, bool reverse) {                                           \
     Axis a = axis_of(ndim, shape, axis);                                                           \
     int threads = threads_for(a.outer * a.n * a.inner);                                            \
@@ -82,16 +82,20 @@ ARG(i64, int64_t)
                                                                       o++) for (int64_t i = 0;     \
                                                                                 i < a.inner;       \
                                                                                 i++) {             \
-      acc_type sum = 0;                                                                            \
+      acc_type all = start;                                                                        \
       for (int64_t j = 0; j < a.n; j++) {                                                          \
         int64_t at = (o * a.n + (reverse ? a.n - 1 - j : j)) * a.inner + i;                        \
         acc_type v = (acc_type)x[at];                                                              \
-        y[at] = (type)(exclusive ? sum : sum + v);                                                 \
-        sum += v;                                                                                  \
+        acc_type before = all;                                                                     \
+        all = all of v;                                                                            \
+        y[at] = (type)(exclusive ? before : all);                                                  \
       }                                                                                            \
     }                                                                                              \
     return NNRT_OK;                                                                                \
   }
-CUMSUM(f32, float, double)
-CUMSUM(i32, int32_t, uint32_t)
-CUMSUM(i64, int64_t, uint64_t)
+SCAN(cumsum, f32, float, double, 0, +)
+SCAN(cumsum, i32, int32_t, uint32_t, 0, +)
+SCAN(cumsum, i64, int64_t, uint64_t, 0, +)
+SCAN(cumprod, f32, float, double, 1, *)
+SCAN(cumprod, i32, int32_t, uint32_t, 1, *)
+SCAN(cumprod, i64, int64_t, uint64_t, 1, *)

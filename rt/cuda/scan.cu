@@ -1,4 +1,5 @@
-// Along one axis of x (outer, n, inner): the index of the maximum or minimum, and running sums.
+// Along one axis of x (outer, n, inner): the index of the maximum or minimum, and running sums
+// and products.
 //
 // Along the last axis a block computes a row.  For an index every thread finds its own best, then
 // the block the best of these.  For running sums the block processes an element per thread at a
@@ -114,74 +115,89 @@ ARG(f32, float)
 ARG(i32, int32_t)
 ARG(i64, int64_t)
 
-// -- Running sums.  Acc: double for floats; sums of integers wrap around.
+// -- Running sums and products.  Acc: double for floats; those of integers wrap around.
 
-template <class Acc> static __device__ inline Acc warp_running_sum(Acc x) {
+template <class Acc_> struct SumOf {
+  typedef Acc_ Acc;
+  static __device__ Acc start() { return 0; }
+  static __device__ Acc of(Acc a, Acc b) { return a + b; }
+};
+template <class Acc_> struct ProdOf {
+  typedef Acc_ Acc;
+  static __device__ Acc start() { return 1; }
+  static __device__ Acc of(Acc a, Acc b) { return a * b; }
+};
+
+template <class Op> static __device__ inline typename Op::Acc warp_running(typename Op::Acc x) {
   for (int d = 1; d < WARP; d *= 2) {
-    Acc y = __shfl_up_sync(0xffffffffu, x, (unsigned)d);
-    if ((int)(threadIdx.x % WARP) >= d) x += y;
+    typename Op::Acc y = __shfl_up_sync(0xffffffffu, x, (unsigned)d);
+    if ((int)(threadIdx.x % WARP) >= d) x = Op::of(x, y);
   }
   return x;
 }
 
-template <class T, class Acc>
+template <class T, class Op>
 static __global__ void __launch_bounds__(LARGE)
-    cumsum_rows(T *y, const T *x, int64_t m, int64_t n, bool exclusive, bool reverse) {
+    scan_rows(T *y, const T *x, int64_t m, int64_t n, bool exclusive, bool reverse) {
+  typedef typename Op::Acc Acc;
   __shared__ Acc part[WARP];
   int warp = (int)(threadIdx.x / WARP), warps = (int)(blockDim.x / WARP);
   for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
-    Acc carried = 0;
+    Acc carried = Op::start();
     for (int64_t from = 0; from < n; from += blockDim.x) {
       // `reverse` runs from the end.
       int64_t i = from + threadIdx.x, at = row * n + (reverse ? n - 1 - i : i);
-      Acc mine = i < n ? (Acc)x[at] : 0, sum = warp_running_sum(mine), before = carried;
+      Acc mine = i < n ? (Acc)x[at] : Op::start(), all = warp_running<Op>(mine), before = carried;
       __syncthreads(); // all reads of `part` are done
-      if (threadIdx.x % WARP == WARP - 1) part[warp] = sum;
+      if (threadIdx.x % WARP == WARP - 1) part[warp] = all;
       __syncthreads();
-      // Warps before this one add to its elements, all of them to what is carried on.
+      // Warps before this one count for its elements, all of them for what is carried on.
       for (int w = 0; w < warps; w++) {
-        if (w < warp) before += part[w];
-        carried += part[w];
+        if (w < warp) before = Op::of(before, part[w]);
+        carried = Op::of(carried, part[w]);
       }
-      // For floats, sum - mine is not the sum of the earlier ones: small terms may have been lost.
-      Acc without = __shfl_up_sync(0xffffffffu, sum, 1u);
-      if (threadIdx.x % WARP == 0) without = 0;
-      if (i < n) y[at] = (T)(before + (exclusive ? without : sum));
+      // For floats, all - mine is not the sum of the earlier ones: small terms may have been lost.
+      Acc without = __shfl_up_sync(0xffffffffu, all, 1u);
+      if (threadIdx.x % WARP == 0) without = Op::start();
+      if (i < n) y[at] = (T)Op::of(before, exclusive ? without : all);
     }
   }
 }
 
-template <class T, class Acc>
-static __global__ void cumsum_columns(T *y, const T *x, Axis a, bool exclusive, bool reverse) {
+template <class T, class Op>
+static __global__ void scan_columns(T *y, const T *x, Axis a, bool exclusive, bool reverse) {
   for (int64_t c = first_thread(); c < a.outer * a.inner; c += all_threads()) {
     int64_t from = c / a.inner * a.n * a.inner + c % a.inner;
-    Acc sum = 0;
+    typename Op::Acc all = Op::start();
     for (int64_t j = 0; j < a.n; j++) {
       int64_t at = from + (reverse ? a.n - 1 - j : j) * a.inner;
-      // An exclusive sum leaves the element itself out.
-      Acc before = sum;
-      sum += (Acc)x[at];
-      y[at] = (T)(exclusive ? before : sum);
+      // An exclusive scan leaves the element itself out.
+      typename Op::Acc before = all;
+      all = Op::of(all, (typename Op::Acc)x[at]);
+      y[at] = (T)(exclusive ? before : all);
     }
   }
 }
 
-template <class Acc, class T>
-static int cumsum(T *y, const T *x, Axis a, bool exclusive, bool reverse) {
+template <class Op, class T>
+static int scan(T *y, const T *x, Axis a, bool exclusive, bool reverse) {
   if (a.outer * a.n * a.inner == 0) return NNRT_OK;
   // Along the last axis a block per row, else a thread per column.
   if (a.inner > 1)
-    return launch(cumsum_columns<T, Acc>, blocks_for(a.outer * a.inner), BLOCK, 0, y, x, a,
-                  exclusive, reverse);
-  return launch(cumsum_rows<T, Acc>, blocks_for_rows(a.outer, 1), threads_of(a.n), 0, y, x, a.outer,
+    return launch(scan_columns<T, Op>, blocks_for(a.outer * a.inner), BLOCK, 0, y, x, a, exclusive,
+                  reverse);
+  return launch(scan_rows<T, Op>, blocks_for_rows(a.outer, 1), threads_of(a.n), 0, y, x, a.outer,
                 a.n, exclusive, reverse);
 }
 
-#define CUMSUM(name, type, acc)                                                                    \
-  int nnrt_cumsum_##name(type *y, const type *x, int64_t ndim, const int64_t *shape, int64_t axis, \
+#define SCAN(op, name, type, Op)                                                                   \
+  int nnrt_##op##_##name(type *y, const type *x, int64_t ndim, const int64_t *shape, int64_t axis, \
                          bool exclusive, bool reverse) {                                           \
-    return cumsum<acc>(y, x, axis_of(ndim, shape, axis), exclusive, reverse);                      \
+    return scan<Op>(y, x, axis_of(ndim, shape, axis), exclusive, reverse);                         \
   }
-CUMSUM(f32, float, double)
-CUMSUM(i32, int32_t, uint32_t)
-CUMSUM(i64, int64_t, uint64_t)
+SCAN(cumsum, f32, float, SumOf<double>)
+SCAN(cumsum, i32, int32_t, SumOf<uint32_t>)
+SCAN(cumsum, i64, int64_t, SumOf<uint64_t>)
+SCAN(cumprod, f32, float, ProdOf<double>)
+SCAN(cumprod, i32, int32_t, ProdOf<uint32_t>)
+SCAN(cumprod, i64, int64_t, ProdOf<uint64_t>)

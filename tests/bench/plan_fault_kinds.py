@@ -184,7 +184,7 @@ def op_dropped(p, g, r):
         return f"{op.kind} {op.out[0]} is dropped: its readers get {by}"
     found = []
     for h, op in all_ops(p, g):
-        if len(op.out) != 1 or op.kind in (*COLLECTIVES, "move", "accumulate", *SWAPS, "scale", "dropout"):
+        if len(op.out) != 1 or op.kind in (*COLLECTIVES, "move", "accumulate", *SWAPS, "scale", "dropout", "noise"):
             continue
         types = h.before(op)
         found += [lambda h=h, op=op, i=i: edit(h, op, i) for i, name in enumerate(op.ins) if types[name].same(op.types[0])]
@@ -352,22 +352,23 @@ def outputs(p, g, r):
 
 # -- Attributes --------------------------------------------------------------------------------------------------------
 
-def dropouts(p, g, r):
-    found = of_kinds(p, g, "dropout")
+def random_numbers(p, g, r):
+    found = of_kinds(p, g, "dropout", "noise")
     keys = [op.attrs.get("key") for _, op in found]
 
     def key(op):
         others = [k for k in keys if k != op.attrs.get("key")]
         op.attrs["key"] = r.choice([*others, str(int(op.attrs.get("key", 0)) + 1)])
-        return f"dropout {op.out[0]} key={op.attrs['key']}"
+        return f"{op.kind} {op.out[0]} key={op.attrs['key']}"
 
     def ratio(op):
-        op.attrs["ratio"] = repr(float(op.attrs.get("ratio", 0)) / 2 + 0.1)
-        return f"dropout {op.out[0]} ratio={op.attrs['ratio']}"
+        name = "ratio" if op.kind == "dropout" else "scale"
+        op.attrs[name] = repr(float(op.attrs.get(name, 0)) / 2 + 0.1)
+        return f"{op.kind} {op.out[0]} {name}={op.attrs[name]}"
 
     def missing(h, op):
         passed_on(h, op, op.ins[0])
-        return f"dropout {op.out[0]} is missing"
+        return f"{op.kind} {op.out[0]} is missing"
 
     def piece(op, name):
         numbers = [int(n) for n in re.findall(r"\d+", op.attrs[name])]
@@ -377,11 +378,11 @@ def dropouts(p, g, r):
         if new == op.attrs[name]:
             return None
         op.attrs[name] = new
-        return f"dropout {op.out[0]} {name}={new}"
+        return f"{op.kind} {op.out[0]} {name}={new}"
 
     def scalars(op):
         op.ins[1], op.ins[2] = op.ins[2], op.ins[1]
-        return f"dropout {op.out[0]} has step and seed exchanged"
+        return f"{op.kind} {op.out[0]} has step and seed exchanged"
     return ([lambda op=op, how=how: how(op) for _, op in found for how in (key, key, ratio, scalars)] +
             [lambda h=h, op=op: missing(h, op) for h, op in found] +
             [lambda op=op, name=name: piece(op, name) for _, op in found for name in ("whole", "start") if name in op.attrs])
@@ -403,6 +404,7 @@ def causal(p, g, r):
 # Flags that a text does not show while they are false.
 FLAGS = {"linear": ["trans"], "linear_back_w": ["trans"], "matmul": ["trans_a", "trans_b"], "attention": ["seq_major"],
          "attention_back": ["seq_major"], "cumsum": ["exclusive", "reverse"], "trilu": ["upper"], "linear_bias": ["trans"],
+         "cumprod": ["exclusive", "reverse"], "top_k": ["smallest"], "noise": ["normal"],
          "linear_gelu_tanh": ["trans"], "linear_back_w_bias": ["trans"], "linear_back_w_accumulate": ["trans"]}
 
 
@@ -795,7 +797,7 @@ KINDS = [
     Kind("optimizer: hyperparameter", hyperparameter),
     Kind("update lost, missing, of another value", updates),
     Kind("output lost, of another value", outputs),
-    Kind("dropout: key, ratio, piece, missing", dropouts),
+    Kind("random numbers: key, ratio, piece, missing", random_numbers),
     Kind("causal flag", causal),
     Kind("other attributes: flags, eps, ignored label", attributes),
     Kind("parameters: contents, labels", contents),

@@ -30,15 +30,24 @@ def tensor(name, dims, numbers, dtype=1):
     return b"".join(field(1, d) for d in dims) + field(2, dtype) + field(8, name) + field(9, data)
 
 
-def node(op, inputs, outputs, name, **integers):
-    attributes = b"".join(field(5, field(1, key) + field(3, value) + field(20, 2)) for key, value in integers.items())
+def attribute(key, value):
+    """Returns an attribute: an integer, a text, or a list of integers."""
+    if isinstance(value, str):
+        return field(1, key) + field(4, value) + field(20, 3)
+    if isinstance(value, list):
+        return field(1, key) + b"".join(field(8, i) for i in value) + field(20, 7)
+    return field(1, key) + field(3, value) + field(20, 2)
+
+
+def node(op, inputs, outputs, name, **attributes):
+    attributes = b"".join(field(5, attribute(key, value)) for key, value in attributes.items())
     return (b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) + field(3, name) + field(4, op)
             + attributes)
 
 
-def model(graph):
-    """Returns a model of opset 17 with the fields of this graph."""
-    return field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 17))
+def model(graph, opset=17):
+    """Returns a model with the fields of this graph."""
+    return field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, opset))
 
 
 def mlp(widths, seed=1):

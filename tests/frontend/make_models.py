@@ -615,6 +615,17 @@ def unknown():
                  [value("x", [2, 3])], "y", [weight("w", 3), ints("shape", 4, 4)], domains=["com.microsoft"])
 
 
+def refused():
+    """Operators with results of unknown size, and settings that are not possible."""
+    return model([node("Unique", "x", "a", "/unique"), node("NonMaxSuppression", "boxes scores", "b", "/nms"),
+                  node("Compress", "x mask", "c", "/compress", axis=0), node("TopK", "x k", "d e", "/top"),
+                  node("ScatterElements", "x i x", "f", "/scatter", reduction="mean"),
+                  node("ScatterND", "x i x", "g", "/scatter_nd"), node("BitShift", "i i", "h", "/shift", direction="UP"),
+                  node("Bernoulli", "x", "j", "/bernoulli", dtype=16 + 100)],
+                 [value("x", [4, 6]), value("mask", [4], BOOL), value("i", [4, 6], I64), value("boxes", [1, 5, 4]),
+                  value("scores", [1, 2, 5])], "a b c d e f g h j", [ints("k", 7)])
+
+
 def data_dependent():
     """The shape is data, twice."""
     return model([node("Reshape", "x s", "a", "/view"), node("Expand", "x s", "b", "/expand"),

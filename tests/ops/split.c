@@ -7,7 +7,7 @@
 //            their global index; and of a reshape for letters that are minor factors.
 //   queries  An interval of the queries of a causal attention, with the first attention_keys keys,
 //            yields the rows of the interval.
-//   places   A dropout of a part, with `whole` and `start`, yields the part of the dropout.
+//   places   Random numbers of a part, with `whole` and `start`, are those of the part of the whole.
 //   ADDITIVE      f(a + a', b + b') = f(a, b) + f(a', b')
 //   MULTILINEAR     f(a + a', b) = f(a, b) + f(a', b), for each operand
 //   rows     every row has an instance
@@ -177,13 +177,13 @@ static bool check_queries(const Op *op, const Dims *dims, const Tensor *in, cons
 
 static bool check_places(const Op *op, const Tensor *in, const Tensor *whole, Arena *a, Diag *d) {
   const Type *t = op->out[0]->type;
-  if (op->kind != OP_dropout || attr_n(op, "whole")) return true;
+  if (!op_draws(op->kind) || attr_n(op, "whole")) return true;
   int n_attrs;
   const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
   bool ok = true;
   for (int dim = 0; dim < t->ndim; dim++)
     for (int64_t from = 0; from < t->dim[dim]; from++) {
-      // From there to the end, and the dropout with the place.
+      // From there to the end, and the op with the place.
       Tensor part[3] = {interval(&in[0], op->graph->module, dim, from, t->dim[dim], a), in[1],
                         in[2]};
       int64_t start[MAX_NDIM] = {0};

@@ -12,6 +12,8 @@
 
 #include "random_plans.h"
 
+#include <string.h>
+
 #include "base/vec.h"
 #include "ir/build.h"
 #include "ir/op.h"
@@ -249,6 +251,25 @@ static void gather(Maker *k) {
   keep(k, build_op(&k->b, OP_gather, IN(x, ids), ATTRS(a_i("axis", some_axis(k, x)))));
 }
 
+// Rows put into places of x, or combined with its rows.
+static void scatter(Maker *k) {
+  static const OpKind how[] = {OP_scatter, OP_scatter_add, OP_scatter_mul, OP_scatter_max};
+  Value *x = pick(k);
+  int64_t dim[MAX_NDIM], axis = some_axis(k, x);
+  if (x->type->ndim > 2) return;
+  memcpy(dim, x->type->dim, sizeof dim);
+  dim[axis] = some_length(k);
+  Value *ids = param(k, ROLE_input, DT_i64, 1, &dim[axis]);
+  Value *u = param(k, chance(k->r, 50) ? ROLE_weight : ROLE_input, DT_f64, x->type->ndim, dim);
+  keep(k, build_op(&k->b, how[below(k->r, 4)], IN(x, ids, u), ATTRS(a_i("axis", axis))));
+}
+
+static void noise(Maker *k) {
+  Value *step = scalar(k, "step", DT_i64), *seed = scalar(k, "seed", DT_i64);
+  Attrs attrs = ATTRS(a_f("scale", 0.25), a_b("normal", chance(k->r, 50)), a_i("key", k->values.n));
+  keep(k, build_op(&k->b, OP_noise, IN(pick(k), step, seed), attrs));
+}
+
 static void dropout(Maker *k) {
   Value *step = scalar(k, "step", DT_i64), *seed = scalar(k, "seed", DT_i64);
   Attrs attrs = ATTRS(a_f("ratio", 0.25), a_i("key", k->values.n));
@@ -284,10 +305,10 @@ static void rounding(Maker *k) {
 }
 
 static void (*const kinds[])(Maker *) = {
-    elementwise_op, elementwise_op, two_operands, two_operands, linear, linear, linear,
-    matmul,         norm,           norm,         reduction,    choice, pad,    transpose,
-    reshape,        reshape,        broadcast,    slice,        concat, scan,   gather,
-    dropout,        rounding,       attention,    image,
+    elementwise_op, elementwise_op, two_operands, two_operands, linear,  linear, linear,
+    matmul,         norm,           norm,         reduction,    choice,  pad,    transpose,
+    reshape,        reshape,        broadcast,    slice,        concat,  scan,   gather,
+    dropout,        rounding,       attention,    image,        scatter, noise,
 };
 
 // -- The loss --------------------------------------------------------------------------------

@@ -134,6 +134,12 @@ static void integers(void **state) {
   assert_true(m_mod(low, -1) == 0 && m_fmod(INT64_MIN, (int64_t)-1) == 0 && m_mod(seven, 0) == 0);
   assert_true(m_pow(three, 4) == 81 && m_pow(-three, 3) == -27 && m_pow(seven, 0) == 1);
   assert_true(m_pow(2, -1) == 0 && m_pow(-1, -3) == -1 && m_pow(1, -5) == 1);
+  // Bits beyond the type leave the sign.
+  assert_true(m_shift_left(low, 1) == 0 && m_shift_left(seven, 32) == 0);
+  assert_true(m_shift_right(-seven, 1) == -4 && m_shift_right(-seven, 32) == -1);
+  assert_true(m_shift_right(seven, -1) == 0 && m_shift_right(-seven, -1) == -1);
+  assert_true(m_shift_left((uint64_t)1, (uint64_t)63) == UINT64_C(1) << 63);
+  assert_true(m_shift_right(UINT64_MAX, (uint64_t)64) == 0);
   assert_true(m_pow((int64_t)3, (int64_t)39) == INT64_C(4052555153018976267));
 }
 

@@ -37,6 +37,11 @@ static inline char letter_out(int i) {
   return (char)('P' + i);
 }
 
+// Whether ranks can add shares of this type; a partial sum of another type could not be reduced.
+static inline bool ranks_add(DType t) {
+  return dtype_class[t] == 'F' || t == DT_i64;
+}
+
 // Whether dimension `i` is one of the axes.
 static inline bool is_axis(const int64_t *axes, int n, int i) {
   for (int k = 0; k < n; k++)

@@ -46,6 +46,38 @@ static Wide w_pow(Wide x, Wide y) {
   return (int64_t)result;
 }
 
+// Of floating types, which have no such rows.
+static double m_bit_not(double x) {
+  return x;
+}
+static double m_bit_and(double x, double y) {
+  return x + y;
+}
+#define m_bit_or      m_bit_and
+#define m_bit_xor     m_bit_and
+#define m_shift_left  m_bit_and
+#define m_shift_right m_bit_and
+
+static Wide w_bit_not(Wide x) {
+  return ~x;
+}
+static Wide w_bit_and(Wide x, Wide y) {
+  return x & y;
+}
+static Wide w_bit_or(Wide x, Wide y) {
+  return x | y;
+}
+static Wide w_bit_xor(Wide x, Wide y) {
+  return x ^ y;
+}
+// The result is stored modulo the size of its type.
+static Wide w_shift_left(Wide x, Wide y) {
+  return y < 0 || y >= 64 ? 0 : (Wide)((uint64_t)x << y);
+}
+static Wide w_shift_right(Wide x, Wide y) {
+  return y < 0 || y >= 64 ? (x < 0 ? -1 : 0) : x >> y;
+}
+
 typedef double FloatFn(double x, double y, double z, double a, double b);
 typedef Wide WideFn(Wide x, Wide y, Wide z, Wide a, Wide b);
 
@@ -61,7 +93,18 @@ typedef Wide WideFn(Wide x, Wide y, Wide z, Wide a, Wide b);
 #include "ir/ops.def"
 #undef FORMULA
 
+#undef m_bit_or
+#undef m_bit_xor
+#undef m_shift_left
+#undef m_shift_right
+
 // Rows for floating types only are also compiled here, but never called.
+#define m_bit_not                                     w_bit_not
+#define m_bit_and                                     w_bit_and
+#define m_bit_or                                      w_bit_or
+#define m_bit_xor                                     w_bit_xor
+#define m_shift_left                                  w_shift_left
+#define m_shift_right                                 w_shift_right
 #define m_min                                         w_min
 #define m_max                                         w_max
 #define m_mod                                         w_mod

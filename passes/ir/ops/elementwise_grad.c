@@ -233,6 +233,50 @@ bool cos_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
+// dy / sqrt(sign x^2 + by)
+static Value *over_root(Builder *b, const Op *op, Value *dy, double sign, double by) {
+  Value *square = build_scale(b, build_unary(b, OP_square, op->in[0].value), sign);
+  Value *sum = build_op(b, OP_offset, IN(square), ATTRS(a_f("by", by)));
+  return build_binary(b, OP_mul, build_unary(b, OP_rsqrt, sum), dy);
+}
+
+// At the ends of their domain, the gradients of these are infinite.
+bool asin_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = over_root(b, op, dout[0], -1, 1);
+  return !b->failed;
+}
+
+bool acos_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = build_unary(b, OP_neg, over_root(b, op, dout[0], -1, 1));
+  return !b->failed;
+}
+
+bool asinh_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = over_root(b, op, dout[0], 1, 1);
+  return !b->failed;
+}
+
+bool acosh_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = over_root(b, op, dout[0], 1, -1);
+  return !b->failed;
+}
+
+// dy / (sign x^2 + 1)
+static Value *over_sum(Builder *b, const Op *op, Value *dy, double sign) {
+  Value *square = build_scale(b, build_unary(b, OP_square, op->in[0].value), sign);
+  return build_binary(b, OP_div, dy, build_op(b, OP_offset, IN(square), ATTRS(a_f("by", 1))));
+}
+
+bool atan_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = over_sum(b, op, dout[0], 1);
+  return !b->failed;
+}
+
+bool atanh_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = over_sum(b, op, dout[0], -1);
+  return !b->failed;
+}
+
 // 2 / sqrt(pi) exp(-x^2)
 bool erf_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *bell =

@@ -11,42 +11,39 @@
 //
 // Lookups of the rows in `padding` give no gradient.
 
-#include "ir/ops/einsum.h"
+#include "ir/ops/lookup.h"
+
 #include "ir/ops/index.h"
 #include "ir/ops/reference.h"
 
-// The letters of x, of the indices and of y; x has the axis, y the indices in its place.
-static void add_x(Einsum *e, int ndim, int axis, DType t) {
-  // Partial sums need a type that ranks can add.
-  bool sums = dtype_class[t] == 'F' || t == DT_i32 || t == DT_i64;
+void lookup_add_table(Einsum *e, int ndim, int axis, const char *rows) {
   for (int i = 0; i < ndim; i++)
     if (i == axis)
-      einsum_add(e, sums ? " v" : " v^");
+      einsum_add(e, " %s", rows);
     else
       einsum_add(e, " %c", letter_free(i));
 }
 
-static void add_places(Einsum *e, int batch, int index_ndim) {
+static void add_places(Einsum *e, int batch, int index_ndim, const char *mark) {
   for (int i = batch; i < index_ndim; i++)
-    einsum_add(e, " %c", letter_in(i));
+    einsum_add(e, " %c%s", letter_in(i), mark);
 }
 
-static void add_indices(Einsum *e, int batch, int ndim) {
+void lookup_add_indices(Einsum *e, int batch, int ndim, const char *mark) {
   for (int i = 0; i < batch; i++)
     einsum_add(e, " %c", letter_free(i));
-  add_places(e, batch, ndim);
+  add_places(e, batch, ndim, mark);
 }
 
-static void add_y(Einsum *e, int ndim, int axis, int batch, int index_ndim) {
+void lookup_add_rows(Einsum *e, int ndim, int axis, int batch, int index_ndim, const char *mark) {
   for (int i = 0; i < ndim; i++)
     if (i == axis)
-      add_places(e, batch, index_ndim);
+      add_places(e, batch, index_ndim, mark);
     else
       einsum_add(e, " %c", letter_free(i));
 }
 
-// Checks that the dimensions shared by tables and indices come right before the axis.
-static bool batch_fits(const Op *op, int index_ndim, Diag *d) {
+bool lookup_batch_fits(const Op *op, int index_ndim, Diag *d) {
   int64_t batch = attr_i(op, "batch");
   if (batch == 0 || (batch == attr_i(op, "axis") && batch > 0 && batch <= index_ndim)) return true;
   return diag_error(d, op->loc, "%s: a batch of %lld dimensions, with axis %lld and indices of %d",
@@ -56,7 +53,7 @@ static bool batch_fits(const Op *op, int index_ndim, Diag *d) {
 
 bool gather_rule(const Op *op, Dims *dims, Diag *d) {
   int ndim = op->in[0].value->type->ndim, index_ndim = op->in[1].value->type->ndim;
-  if (!axis_fits(op, ndim, d) || !batch_fits(op, index_ndim, d)) return false;
+  if (!axis_fits(op, ndim, d) || !lookup_batch_fits(op, index_ndim, d)) return false;
   int axis = (int)attr_i(op, "axis"), batch = (int)attr_i(op, "batch");
   // Rows of `padding` count from the start.
   for (int i = 0; i < attr_n(op, "padding"); i++)
@@ -65,26 +62,26 @@ bool gather_rule(const Op *op, Dims *dims, Diag *d) {
                         (long long)attr_list(op, "padding")[i]);
   // v b, A B -> A B b
   Einsum e = {0};
-  add_x(&e, ndim, axis, op->in[0].value->type->dtype);
+  lookup_add_table(&e, ndim, axis, ranks_add(op->in[0].value->type->dtype) ? "v" : "v^");
   einsum_add(&e, ",");
-  add_indices(&e, batch, index_ndim);
+  lookup_add_indices(&e, batch, index_ndim, "");
   einsum_add(&e, "->");
-  add_y(&e, ndim, axis, batch, index_ndim);
+  lookup_add_rows(&e, ndim, axis, batch, index_ndim, "");
   return dims_parse(dims, op, e.text, d);
 }
 
 bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
   const int64_t *shape = attr_list(op, "shape");
   int ndim = attr_n(op, "shape"), index_ndim = op->in[0].value->type->ndim;
-  if (!axis_fits(op, ndim, d) || !batch_fits(op, index_ndim, d)) return false;
+  if (!axis_fits(op, ndim, d) || !lookup_batch_fits(op, index_ndim, d)) return false;
   int axis = (int)attr_i(op, "axis"), batch = (int)attr_i(op, "batch");
   // A B, A B b -> v b
   Einsum e = {0};
-  add_indices(&e, batch, index_ndim);
+  lookup_add_indices(&e, batch, index_ndim, "");
   einsum_add(&e, ",");
-  add_y(&e, ndim, axis, batch, index_ndim);
+  lookup_add_rows(&e, ndim, axis, batch, index_ndim, "");
   einsum_add(&e, "->");
-  add_x(&e, ndim, axis, op->in[1].value->type->dtype);
+  lookup_add_table(&e, ndim, axis, "v");
   if (!dims_parse(dims, op, e.text, d)) return false;
   // All dimensions except the indexed one are also dimensions of dy.
   for (int i = 0; i < ndim; i++) {
@@ -122,38 +119,32 @@ bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// Each addend gets the gradient of its row.
+// The adjoint of a sum of rows: each row gets that of its sum.
 bool gather_back_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  Value *index = op->in[0].value, *dy = op->in[1].value;
-  din[1] = build_op(b, OP_gather, IN(dout[0], index),
-                    ATTRS(*op_attr(op, "axis"), a_i("batch", attr_i(op, "batch"))));
-  din[1] = build_cast(b, din[1], dy->type->dtype);
+  Value *rows = lookup_gather(b, op, dout[0], op->in[0].value);
+  if (rows) din[1] = build_cast(b, rows, op->in[1].value->type->dtype);
   return !b->failed;
 }
 
-// x is (outer, n, inner), the indices (m) or (outer, m), y (outer, m, inner); x is rows `from` to
-// `from + n` of `all`.
-typedef struct Lookup {
-  int64_t outer, n, inner, m, from, all;
-  bool own; // each of the outer tables has its own indices
-} Lookup;
+Value *lookup_gather(Builder *b, const Op *op, Value *table, Value *index) {
+  return build_op(b, OP_gather, IN(table, index),
+                  ATTRS(*op_attr(op, "axis"), a_i("batch", attr_i(op, "batch"))));
+}
 
-static Lookup lookup_of(const Op *op, const Type *x, const Type *index, const Box *box) {
+Lookup lookup_of(const Op *op, const Type *table, const Type *index, const Box *box) {
   int axis = (int)attr_i(op, "axis");
-  AxisView v = axis_view(x, axis);
+  AxisView v = axis_view(table, axis);
   Lookup l = {.outer = v.outer, .n = v.n, .inner = v.inner, .m = type_count(index)};
   l.own = attr_i(op, "batch") > 0;
   // m counts the indices of one table.
   if (l.own && l.outer > 0) l.m /= l.outer;
   l.from = box_start(box, axis);
-  l.all = box_whole(box, x, axis);
+  l.all = box_whole(box, table, axis);
   return l;
 }
 
-// Sets `out` to the row of x for index `i`, or to -1 if another shard has it; negative indices
-// count from the end.  False after an error.
-static bool row_at(const Op *op, const Tensor *index, int64_t i, const Lookup *l, int64_t *out,
-                   Diag *d) {
+bool lookup_row(const Op *op, const Tensor *index, int64_t i, const Lookup *l, int64_t *out,
+                Diag *d) {
   int64_t at = tensor_i(index, i), row = at < 0 ? at + l->all : at;
   *out = row >= l->from && row < l->from + l->n ? row - l->from : -1;
   if (row >= 0 && row < l->all) return true;
@@ -168,7 +159,7 @@ bool gather_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   for (int64_t i = 0; i < l.outer; i++)
     for (int64_t j = 0; j < l.m; j++) {
       int64_t at;
-      if (!row_at(op, &in[1], l.own ? i * l.m + j : j, &l, &at, d)) return false;
+      if (!lookup_row(op, &in[1], l.own ? i * l.m + j : j, &l, &at, d)) return false;
       // One row of the table.
       for (int64_t k = 0; at >= 0 && k < l.inner; k++)
         element_copy(out, (i * l.m + j) * l.inner + k, &in[0], (i * l.n + at) * l.inner + k);
@@ -186,7 +177,7 @@ bool gather_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box
   for (int64_t i = 0; ok && i < l.outer; i++)
     for (int64_t j = 0; ok && j < l.m; j++) {
       int64_t at;
-      ok = row_at(op, &in[0], l.own ? i * l.m + j : j, &l, &at, d);
+      ok = lookup_row(op, &in[0], l.own ? i * l.m + j : j, &l, &at, d);
       // An index may occur several times.
       for (int64_t k = 0; ok && at >= 0 && k < l.inner; k++)
         sum[(i * l.n + at) * l.inner + k] += tensor_f(&in[1], (i * l.m + j) * l.inner + k);

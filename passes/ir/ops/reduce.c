@@ -11,6 +11,7 @@
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
+#include "ir/ops/reference.h"
 
 static bool reducing_rule(const Op *op, Dims *dims, bool whole, Diag *d) {
   int ndim = op->in[0].value->type->ndim;
@@ -37,7 +38,7 @@ static bool reducing_rule(const Op *op, Dims *dims, bool whole, Diag *d) {
 }
 
 bool reduce_sum_rule(const Op *op, Dims *dims, Diag *d) {
-  return reducing_rule(op, dims, false, d);
+  return reducing_rule(op, dims, !ranks_add(op->in[0].value->type->dtype), d);
 }
 
 // The maximum of nothing does not exist.
@@ -312,6 +313,62 @@ bool cumsum_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
       whole += (uint64_t)tensor_i(&in[0], i);
       if (floating)
         tensor_set_f(out, i, exclusive ? before : sum);
+      else
+        tensor_set_i(out, i, (int64_t)(exclusive ? whole_before : whole));
+    }
+  }
+  return true;
+}
+
+// -- cumprod -----------------------------------------------------------------------------------
+
+static Value *running(Builder *b, OpKind kind, const Op *op, Value *x, bool exclusive,
+                      bool reverse) {
+  return build_op(
+      b, kind, IN(x),
+      ATTRS(*op_attr(op, "axis"), a_b("exclusive", exclusive), a_b("reverse", reverse)));
+}
+
+// The derivative of a product by its factor x is the product divided by x, and the products with x
+// are those of the elements from it on.  After the first zero of a line all products are 0: only
+// that zero has a derivative, which needs the products without it.
+bool cumprod_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *x = op->in[0].value, *zero = build_full_like(b, x, 0), *one = build_full_like(b, x, 1);
+  bool exclusive = attr_i(op, "exclusive"), reverse = attr_i(op, "reverse");
+  // The first zero: the only one counted so far.
+  Value *is_zero = build_binary(b, OP_equal, x, zero);
+  Value *count = running(b, OP_cumsum, op, build_cast(b, is_zero, x->type->dtype), false, reverse);
+  Value *first = build_op(b, OP_and, IN(is_zero, build_binary(b, OP_equal, count, one)), NO_ATTRS);
+  Value *without = running(b, OP_cumprod, op, build_where(b, first, one, x), exclusive, reverse);
+  // The sum over the products with x, of each times its adjoint.
+  Value *flow =
+      running(b, OP_cumsum, op, build_binary(b, OP_mul, dout[0], op->out[0]), exclusive, !reverse);
+  flow = build_binary(b, OP_div, flow, build_where(b, is_zero, one, x));
+  Value *at_zero =
+      running(b, OP_cumsum, op, build_binary(b, OP_mul, dout[0], without), exclusive, !reverse);
+  Value *before = build_binary(b, OP_equal, count, zero);
+  din[0] = build_where(b, before, flow, build_where(b, first, at_zero, zero));
+  return !b->failed;
+}
+
+bool cumprod_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  const Type *x = in[0].type;
+  AxisView v = axis_view(x, (int)attr_i(op, "axis"));
+  bool exclusive = attr_i(op, "exclusive"), reverse = attr_i(op, "reverse");
+  bool floating = dtype_class[x->dtype] == 'F';
+  // One line along the axis for every index of the other dimensions.
+  for (int64_t line = 0; line < v.outer * v.inner; line++) {
+    double product = 1;
+    uint64_t whole = 1;
+    for (int64_t k = 0; k < v.n; k++) {
+      int64_t i = axis_at(&v, line / v.inner, reverse ? v.n - 1 - k : k, line % v.inner);
+      double before = product;
+      uint64_t whole_before = whole;
+      product *= tensor_f(&in[0], i);
+      whole *= (uint64_t)tensor_i(&in[0], i);
+      if (floating)
+        tensor_set_f(out, i, exclusive ? before : product);
       else
         tensor_set_i(out, i, (int64_t)(exclusive ? whole_before : whole));
     }

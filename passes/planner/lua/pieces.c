@@ -142,9 +142,9 @@ static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t out
         r->value_split[v->id].dim < 0 && split_in(dims, &dims->in[i], letter, outer).dim >= 0;
     if (whole && v->type->ndim + more > MAX_NDIM) return false;
   }
-  // Nor may it depend on other ranks or on the global index, which dropout knows.
+  // Nor may it depend on other ranks or on the global index, unless it has a place.
   int traits = op_info[op->kind].traits;
-  bool knows_where = op->kind == OP_dropout && !r->pieces->dealt && outer == 1;
+  bool knows_where = op_draws(op->kind) && !r->pieces->dealt && outer == 1;
   if (op->callee || (traits & COMM) || ((traits & GLOBAL_INDEX) && !knows_where)) return false;
   // Indices into operand 0 are the same in all pieces if that is whole.
   if ((traits & GLOBAL_INDEX_IN) && dims_position(dims, &dims->in[0], letter) != -1) return false;
