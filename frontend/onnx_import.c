@@ -154,12 +154,18 @@ static const struct {
 } refused[] = {
 #define ONNX(...)
 #define SEQUENCE(...)
+#define TRAINING(...)
+#define PREVIEW(...)
+#define MICROSOFT(...)
 #define UNARY(...)
 #define BINARY(...)
 #define REFUSED(name, why) {#name, why},
 #include "frontend/onnx_ops.def"
 #undef ONNX
 #undef SEQUENCE
+#undef TRAINING
+#undef PREVIEW
+#undef MICROSOFT
 #undef UNARY
 #undef BINARY
 };
