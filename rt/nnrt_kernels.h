@@ -51,6 +51,21 @@ typedef struct NnrtBatchNormBack {
   double eps;
   int64_t count;
 } NnrtBatchNormBack;
+// Recurrent layers: activations f, g and h with their numbers; clip 0: none
+typedef struct NnrtLstm {
+  double f_alpha, f_beta, g_alpha, g_beta, h_alpha, h_beta, clip;
+  bool input_forget; // the forget gate is 1 - the input gate
+  bool reverse;
+} NnrtLstm;
+typedef struct NnrtGru {
+  double f_alpha, f_beta, g_alpha, g_beta, clip;
+  bool linear_before_reset;
+  bool reverse;
+} NnrtGru;
+typedef struct NnrtRnn {
+  double f_alpha, f_beta, clip;
+  bool reverse;
+} NnrtRnn;
 // Hyper-parameters of optimizers
 typedef struct NnrtSgdMomentum {
   double momentum, dampening, weight_decay;

@@ -175,6 +175,43 @@ NnrtPrep *NNRT_NAME(attention_packed_back_prep)(const int64_t *shape, int64_t he
 int NNRT_NAME(attention_packed_back)(NnrtPrep *p, NNRT_T *dx, const NNRT_T *x, const NNRT_T *y,
                                      const float *lse, const NNRT_T *dy);
 
+// Recurrent layers, one direction.  y (t, b, h), gx (t, b, gates h), weight (gates h, h), h0 and
+// last (b, h), lengths (b) of 0 to t; sums: the operands of the activations, which the gradient
+// reads.  From its length on, y of a row is 0 and its state stays.  f, g and h name activations
+// (activation.h).  before (t, b, h): the state that each step read, 0 after the length.
+// lstm: blocks i o f c; in: gx, weight, h0, c0 (b, h), lengths, peepholes (3 h) if n is 6.  last_c
+// (b, h), sums (t, b, 4 h), c (t, b, h)
+NnrtPrep *NNRT_NAME(lstm_prep)(int64_t n, const int64_t *y_shape, const char *f, const char *g,
+                               const char *h, const NnrtLstm *attrs);
+int NNRT_NAME(lstm)(NnrtPrep *p, NNRT_T *y, NNRT_T *last, float *last_c, NNRT_T *sums, float *c,
+                    const void *const *in);
+// in: sums, c, y, weight, h0, c0, lengths, dy, dlast, dlast_c, peepholes if n is 11
+NnrtPrep *NNRT_NAME(lstm_back_prep)(int64_t n, const int64_t *y_shape, const char *f, const char *g,
+                                    const char *h, const NnrtLstm *attrs);
+int NNRT_NAME(lstm_back)(NnrtPrep *p, NNRT_T *dgx, NNRT_T *dh0, float *dc0, NNRT_T *before,
+                         const void *const *in);
+// gru: blocks z r n; bias (h) is added to the product of n.  sums (t, b, 3 h), or (t, b, 4 h) with
+// linear_before_reset: the last block is the product with its bias
+NnrtPrep *NNRT_NAME(gru_prep)(const int64_t *y_shape, const char *f, const char *g,
+                              const NnrtGru *attrs);
+int NNRT_NAME(gru)(NnrtPrep *p, NNRT_T *y, NNRT_T *last, NNRT_T *sums, const NNRT_T *gx,
+                   const NNRT_T *weight, const float *bias, const NNRT_T *h0,
+                   const int32_t *lengths);
+// inner (t, b, h): the adjoint of the product of n with linear_before_reset, else r times `before`
+NnrtPrep *NNRT_NAME(gru_back_prep)(const int64_t *y_shape, const char *f, const char *g,
+                                   const NnrtGru *attrs);
+int NNRT_NAME(gru_back)(NnrtPrep *p, NNRT_T *dgx, NNRT_T *dh0, NNRT_T *before, NNRT_T *inner,
+                        const NNRT_T *sums, const NNRT_T *y, const NNRT_T *weight, const NNRT_T *h0,
+                        const int32_t *lengths, const NNRT_T *dy, const NNRT_T *dlast);
+// rnn: sums (t, b, h)
+NnrtPrep *NNRT_NAME(rnn_prep)(const int64_t *y_shape, const char *f, const NnrtRnn *attrs);
+int NNRT_NAME(rnn)(NnrtPrep *p, NNRT_T *y, NNRT_T *last, NNRT_T *sums, const NNRT_T *gx,
+                   const NNRT_T *weight, const NNRT_T *h0, const int32_t *lengths);
+NnrtPrep *NNRT_NAME(rnn_back_prep)(const int64_t *y_shape, const char *f, const NnrtRnn *attrs);
+int NNRT_NAME(rnn_back)(NnrtPrep *p, NNRT_T *dgx, NNRT_T *dh0, NNRT_T *before, const NNRT_T *sums,
+                        const NNRT_T *y, const NNRT_T *weight, const NNRT_T *h0,
+                        const int32_t *lengths, const NNRT_T *dy, const NNRT_T *dlast);
+
 // Losses.  logits (m, c), labels (m) of `width` bytes each, loss and lse (m).  If the c classes are
 // a shard of `all`, they begin with number `from`; a label outside of the shard contributes 0.
 int NNRT_NAME(cross_entropy)(float *loss, float *lse, const NNRT_T *logits, const void *labels,

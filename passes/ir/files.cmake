@@ -36,9 +36,11 @@ set(IR_FILES
   ir/ops/fused_attention.c
   ir/ops/fused_linear.c
   ir/ops/graphs.c
+  ir/ops/gru.c
   ir/ops/linear.c
   ir/ops/lookup.c
   ir/ops/loss.c
+  ir/ops/lstm.c
   ir/ops/norm.c
   ir/ops/optimizers.c
   ir/ops/pool.c
@@ -47,6 +49,9 @@ set(IR_FILES
   ir/ops/top_k.c
   ir/ops/reduce.c
   ir/ops/resample.c
+  ir/ops/recurrent.c
+  ir/ops/reduce.c
+  ir/ops/rnn.c
   ir/ops/shape.c
   ir/ops/slice.c
   ir/ops/softmax.c

@@ -403,7 +403,10 @@ def causal(p, g, r):
 
 # Flags that a text does not show while they are false.
 FLAGS = {"linear": ["trans"], "linear_back_w": ["trans"], "matmul": ["trans_a", "trans_b"], "attention": ["seq_major"],
-         "attention_back": ["seq_major"], "cumsum": ["exclusive", "reverse"], "trilu": ["upper"], "linear_bias": ["trans"],
+         "attention_back": ["seq_major"], "cumsum": ["exclusive", "reverse"], "trilu": ["upper"],
+         "lstm": ["reverse", "input_forget"], "lstm_back": ["reverse", "input_forget"],
+         "gru": ["reverse", "linear_before_reset"], "gru_back": ["reverse"], "rnn": ["reverse"], "rnn_back": ["reverse"],
+         "linear_bias": ["trans"],
          "cumprod": ["exclusive", "reverse"], "top_k": ["smallest"], "noise": ["normal"],
          "linear_gelu_tanh": ["trans"], "linear_back_w_bias": ["trans"], "linear_back_w_accumulate": ["trans"]}
 

@@ -82,6 +82,8 @@ static DType rounded_to(const Op *op, int i) {
   case OP_attention_packed_back:
   case OP_add_layer_norm:
   case OP_add_rms_norm:
+  case OP_lstm: // the states that products read have 16 bits
+  case OP_lstm_back:
   case OP_classifier:
   case OP_classifier_back: return op->in[0].value->type->dtype;
   }

@@ -100,6 +100,14 @@ static void add_products(OpWork *w, const Dims *dims, int products) {
   add(w, letters, flops, 0, 0);
 }
 
+// In every step the product of the state with each of `columns` rows of the recurrent weight, or of
+// their adjoints with it.
+static void add_recurrence(OpWork *w, const Dims *dims, const Value *columns, const Term *term,
+                           const Value *weight) {
+  double flops = 2 * count(columns) * (double)weight->type->dim[1];
+  add(w, letters_of(dims, term), flops, 0, 0);
+}
+
 static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
   const Term *in = dims->in, *out = dims->out;
   switch ((int)op->kind) {
@@ -110,6 +118,12 @@ static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
   case OP_attention_back: add_attention_of(w, op, dims, op->in[4].value, &in[4], BACK); return;
   case OP_attention_packed: add_packed(w, op, dims, op->out[1], &out[1], FORWARD); return;
   case OP_attention_packed_back: add_packed(w, op, dims, op->in[2].value, &in[2], BACK); return;
+  case OP_lstm:
+  case OP_gru:
+  case OP_rnn: add_recurrence(w, dims, op->in[0].value, &in[0], op->in[1].value); return;
+  case OP_lstm_back: add_recurrence(w, dims, op->out[0], &out[0], op->in[3].value); return;
+  case OP_gru_back:
+  case OP_rnn_back: add_recurrence(w, dims, op->out[0], &out[0], op->in[2].value); return;
   case OP_classifier_back: add_products(w, dims, 3); return; // the logits and two gradients
   }
   // Any other op with a prepared kernel is one product with an epilogue.
