@@ -35,6 +35,7 @@ set(FRONTEND_FILES
   onnx_ops_microsoft.c
   onnx_ops_norm.c
   onnx_ops_quantize.c
+  onnx_ops_recurrent.c
   onnx_ops_reduce.c
   onnx_ops_resize.c
   onnx_ops_sampling.c

@@ -49,6 +49,7 @@ typedef enum OnnxWhy {
   WHY_epsilon,
   WHY_image,
   WHY_quantizes,
+  WHY_state,
   WHY_asked,
 } OnnxWhy;
 

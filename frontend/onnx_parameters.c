@@ -57,6 +57,7 @@ static const Reason reasons[] = {
     [WHY_epsilon] = {"added under a root, as an epsilon is"},
     [WHY_image] = {"shifts or scales the channels of an input image", .doubtful = true},
     [WHY_quantizes] = {"a scale of quantization"},
+    [WHY_state] = {"the initial state of each sample"},
     [WHY_asked] = {"--train", .trained = true},
 };
 

@@ -41,9 +41,9 @@ def page():
     out = [f"""# Operators
 
 {count} operators of ONNX are imported. Any other operator, or an attribute or type outside the supported forms, is an error that names
-its node: among them LSTM, GRU, RNN, Unique and NonMaxSuppression. Operators without a
-derivative (comparisons, indices) stop the gradient; all others pass it. `If` needs a constant condition; Loop and Scan have
-at most 64 iterations, a number that is known on import; sequences are resolved on import.
+its node: among them Unique and NonMaxSuppression, whose shapes depend on data. Operators without a derivative (comparisons,
+indices) stop the gradient; all others pass it. `If` needs a constant condition; Loop and Scan have at most 64 iterations, a
+number that is known on import; sequences are resolved on import.
 
 | kind | operators |
 |---|---|"""]
