@@ -50,7 +50,7 @@ void recurrence_run(const Recurrence *r, bool back, const int32_t *lengths, Step
 int recurrence_check(const Recurrence *r, const int32_t *lengths) {
   for (int64_t row = 0; row < r->b; row++)
     if (lengths[row] < 0 || lengths[row] > r->t)
-      return nnrt_found(FOUND_index, lengths[row], row, 0, r->t + 1);
+      return nnrt_found(FOUND_length, lengths[row], row, 0, r->t + 1);
   return NNRT_OK;
 }
 

@@ -216,6 +216,11 @@ static __device__ inline bool find_first(Finder f) {
 static __device__ inline void find_label(Finder f, int64_t label, int64_t row, int64_t classes) {
   if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_label, label, f.row + row, 0, classes};
 }
+// Reports the length of a row that is outside of 0 .. steps.
+static __device__ inline void find_length(Finder f, int64_t length, int64_t row, int64_t steps) {
+  if (find_first(f))
+    *f.finding = {NNRT_INDEX, f.op, FOUND_length, length, f.row + row, 0, steps + 1};
+}
 // Reports index number `number`, which is outside of low .. n - 1.
 static __device__ inline void find_index(Finder f, int64_t index, int64_t number, int64_t low,
                                          int64_t n) {

@@ -249,7 +249,7 @@ __global__ void rnn_backward(RecurrentStep s, NnrtActivation f, const T *sums, c
 
 __global__ void check_lengths(Finder f, const int32_t *lengths, int64_t b, int64_t all) {
   for (int64_t i = first_thread(); i < b; i += all_threads())
-    if (lengths[i] < 0 || lengths[i] > all) find_index(f, lengths[i], i, 0, all + 1);
+    if (lengths[i] < 0 || lengths[i] > all) find_length(f, lengths[i], i, all);
 }
 
 template <class T> __global__ void widen(float *to, const T *from, int64_t n) {
