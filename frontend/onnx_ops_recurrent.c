@@ -63,8 +63,8 @@ static bool read_activations(Node *n, const char *const *defaults, int count, in
   const Onnx__AttributeProto *betas = node_attr(n, "activation_beta");
   size_t alpha = 0, beta = 0;
   if (names && names->n_strings && names->n_strings != (size_t)(count * directions))
-    return node_fail(n, "it has %zu activations; %d directions need %d", names->n_strings,
-                     directions, count * directions);
+    return node_fail(n, "its activations are %zu, not %d for each direction", names->n_strings,
+                     count);
   for (int i = 0; i < count * directions; i++) {
     const char *name = defaults[i % count];
     if (names && names->n_strings)
@@ -161,6 +161,9 @@ static bool read_layer(Node *n, Layer *l, const char *const *defaults) {
   keep_state(n, 6, l->b);
   l->x = l->batch_major ? build_transpose(n->b, x, (int64_t[]){1, 0, 2}) : x;
   Value *lengths = node_in(n, 4);
+  if (lengths && dtype_class[lengths->type->dtype] == 'F')
+    return node_fail(n, "its sequence_lens are %s and must be integers",
+                     type_text(n->a, lengths->type));
   l->lengths = lengths ? build_cast(n->b, lengths, DT_i32)
                        : build_fill(n->b, DT_i32, 1, (int64_t[]){l->b}, (double)l->t);
   return !n->b->failed;

@@ -210,7 +210,8 @@ void onnx_decide(Import *im, Value *v, OnnxWhy why) {
 void onnx_keep(Import *im, Value *v, OnnxWhy why) {
   if (!v || v->def || v->role != ROLE_weight || !v->train) return;
   OnnxWhy was = *why_of(im, v);
-  if (was == WHY_plain || was == WHY_scalar || (was == WHY_parameter && why == WHY_statistic))
+  if (was == WHY_plain || was == WHY_scalar || (was == WHY_parameter && why == WHY_statistic) ||
+      (was == WHY_folded && why == WHY_state))
     onnx_decide(im, v, why);
 }
 

@@ -712,6 +712,18 @@ def attribute():
     return model([node("Relu", "x", "y", "/act", leak=0.5)], [value("x", [2])], "y")
 
 
+def recurrent(op, inputs, outputs="y", gates=4, directions=1, x=(5, 2, 3), h=4, **attributes):
+    """One node of a recurrent layer; weights are named by their operands."""
+    shapes = {"w": (directions, gates * h, 3), "r": (directions, gates * h, h), "b": (directions, 2 * gates * h),
+              "h": (directions, 2, h), "c": (directions, 2, h), "p": (directions, 3 * h), "h1": (2, directions, h),
+              "short": (directions, gates * h - 1, h)}
+    words = inputs.split(",")
+    proto = helper.make_node(op, words, outputs.split(), name=f"/{op.lower()}", **attributes)
+    inits = [weight(word, *shapes[word]) for word in dict.fromkeys(words) if word in shapes]
+    given = [value("x", x)] + ([value("n", (2,), TensorProto.INT32)] if "n" in words else [])
+    return model([proto], given, outputs, inits, opset=22 if "layout" in attributes else 11)
+
+
 def save(name, m):
     with open(os.path.join(HERE, name + ".onnx"), "wb") as f:
         f.write(m if isinstance(m, bytes) else m.SerializeToString())
@@ -729,6 +741,21 @@ def main():
               deep, merged, attribute, image_errors, sampling_errors,
               resized):
         save(f.__name__, f())
+    lists = ["HardSigmoid", "tanh", "LeakyRelu", "Sigmoid", "ScaledTanh", "Elu"]
+    save("lstm", recurrent("LSTM", "x,w,r,b,n,h,c,p", "y yh yc", directions=2, direction="bidirectional", hidden_size=4,
+                           activations=lists, activation_alpha=[0.25, 0.5, 1.5], activation_beta=[0.375, 2.0], input_forget=1, clip=3.0))
+    save("lstm_layout", recurrent("LSTM", "x,w,r,,,h1", "y yh", x=(2, 5, 3), layout=1))
+    save("gru", recurrent("GRU", "x,w,r,b", gates=3, direction="reverse", linear_before_reset=1))
+    save("rnn", recurrent("RNN", "x,w,r", gates=1, activations=["Affine"]))
+    save("lstm_shape", recurrent("LSTM", "x,w,short"))
+    save("lstm_direction", recurrent("LSTM", "x,w,r", direction="both"))
+    save("lstm_clip", recurrent("LSTM", "x,w,r", clip=-1.0))
+    save("lstm_activation", recurrent("LSTM", "x,w,r", activations=["Sigmoid", "Tanh", "Swish"]))
+    save("lstm_count", recurrent("LSTM", "x,w,r", activations=["Sigmoid", "Tanh"]))
+    save("lstm_scaled", recurrent("LSTM", "x,w,r", activations=["Sigmoid", "ScaledTanh", "Tanh"], activation_alpha=[1.0]))
+    save("lstm_numbers", recurrent("LSTM", "x,w,r", activation_alpha=[1.0]))
+    save("lstm_length", recurrent("LSTM", "x,w,r,,w"))
+    save("lstm_flat", recurrent("LSTM", "x,w,r", x=(5, 6)))
     legit = "_native_batch_norm_legit_functional.default](args = (%x, %g, [%b, (%c)], %mean, %var, True, 0.1, 1e-05"
     save("constant_nodes_of_pytorch", produced_by(constant_weights(), "pytorch"))
     save("untied", untied("onnx::MatMul_6"))
