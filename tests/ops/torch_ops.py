@@ -248,3 +248,58 @@ for name, shape, m, mode, align in [
     y, dy, (dx,) = forward(lambda a: F.interpolate(a, m, mode=mode, **more), x)
     emit(name, "resample", [x, first, weight], [y], axis=2)
     emit(name + "_back", "resample_back", [first, weight, dy], [dx], axis=2, length=shape[2])
+
+
+def recurrent(module, gates, t, b, h, order, r, bias=None):
+    """Returns gx, h0, PyTorch's y, last h (and c), adjoints of these and the gradients of gx, h0 (and c0).  W is the identity:
+    gx are the sums of the inputs.  `order`: the blocks of PyTorch's weights, by their numbers in ONNX."""
+    rows = torch.cat([torch.arange(k * h, k * h + h) for k in order])
+    layer, n_states, zeros = module(gates * h, h), 2 if module is torch.nn.LSTM else 1, torch.zeros(gates * h)
+    weights = {"weight_ih_l0": torch.eye(gates * h)[rows], "weight_hh_l0": r[rows], "bias_ih_l0": zeros}
+    for name, value in (weights | {"bias_hh_l0": zeros if bias is None else bias}).items():
+        getattr(layer, name).data = value
+    leaves = [rand(*shape).requires_grad_() for shape in [(t, b, gates * h)] + n_states * [(1, b, h)]]
+    y, last = layer(leaves[0], tuple(leaves[1:]) if module is torch.nn.LSTM else leaves[1])
+    results = [y, *(last if module is torch.nn.LSTM else [last])]
+    adjoints = [rand(*v.shape) for v in results]
+    grads = torch.autograd.grad(results, leaves, adjoints)
+    squeezed = lambda tensors: [tensors[0].detach(), *(v.detach()[0] for v in tensors[1:])]
+    return squeezed(leaves), squeezed(results), squeezed(adjoints), squeezed(grads)
+
+
+def states_before(y, h0):
+    return torch.cat([h0[None], y[:-1]])
+
+
+t, b, h = 4, 2, 3
+lengths = torch.full((b,), t, dtype=torch.int32)
+r = rand(4 * h, h)
+(gx, h0, c0), (y, last, last_c), (dy, dlast, dlast_c), grads = recurrent(torch.nn.LSTM, 4, t, b, h, [0, 2, 3, 1], r)
+before = states_before(y, h0)
+sums, cells = gx + before @ r.T, []
+for k in range(t):
+    i, o, f, g = sums[k].chunk(4, -1)
+    cells.append(f.sigmoid() * (cells[-1] if cells else c0) + i.sigmoid() * g.tanh())
+cells, acts = torch.stack(cells), dict(f='"sigmoid"', g='"tanh"', h='"tanh"')
+emit("lstm", "lstm", [gx, r, h0, c0, lengths], [y, last, last_c, sums, cells], **acts)
+emit("lstm_back", "lstm_back", [sums, cells, y, r, h0, c0, lengths, dy, dlast, dlast_c], [*grads, before], **acts)
+
+# PyTorch's reset applies to the product and its bias.
+r, bias = rand(3 * h, h), rand(h)
+order, zeros = [1, 0, 2], torch.zeros(2 * h)
+(gx, h0), (y, last), (dy, dlast), grads = recurrent(torch.nn.GRU, 3, t, b, h, order, r, torch.cat([zeros, bias]))
+before, acts = states_before(y, h0), dict(f='"sigmoid"', g='"tanh"', linear_before_reset=True)
+product = before @ r.T
+inner = product[..., 2 * h:] + bias
+gates = gx[..., :2 * h] + product[..., :2 * h]
+sums = torch.cat([gates, gx[..., 2 * h:] + gates[..., h:].sigmoid() * inner, inner], -1)
+emit("gru", "gru", [gx, r, bias, h0, lengths], [y, last, sums], **acts)
+emit("gru_back", "gru_back", [sums, y, r, h0, lengths, dy, dlast], [*grads, before], n_results=4, **acts)
+
+for f in ("tanh", "relu"):
+    r = rand(h, h)
+    (gx, h0), (y, last), (dy, dlast), grads = recurrent(lambda n, m: torch.nn.RNN(n, m, nonlinearity=f), 1, t, b, h, [0], r)
+    before = states_before(y, h0)
+    sums = gx + before @ r.T
+    emit(f"rnn_{f}", "rnn", [gx, r, h0, lengths], [y, last, sums], f=f'"{f}"')
+    emit(f"rnn_{f}_back", "rnn_back", [sums, y, r, h0, lengths, dy, dlast], [*grads, before], f=f'"{f}"')
