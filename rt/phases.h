@@ -39,8 +39,10 @@ int64_t nnrt_work_bytes(const Job *job);
 void nnrt_work_begin(Work *w, const Job *job, Lane *lane, char *memory);
 // Continues after the last message of a phase: adds, and begins the next phase or ends the job.
 void nnrt_work_step(Work *w);
-// Whether a second phase of the job has yet to begin.
+// Whether a second phase of the job has yet to begin; and whether no job after it may begin before,
+// since that phase is on the first channel.
 bool nnrt_work_has_second(const Work *w);
+bool nnrt_work_blocks(const Work *w);
 // Returns the rank that the job waits for: a sender, if there is one; -1: none.
 int nnrt_work_awaits(const Work *w);
 
