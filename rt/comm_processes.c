@@ -11,7 +11,7 @@
 // order of the jobs: jobs begin in it, and so do second phases.  So nothing has to be agreed: how
 // far each rank has come, and the size of its window, do not change the order of bytes.  Were both
 // phases on one channel, its order would depend on the arrival of the messages of others.  A large
-// all_reduce has one channel for both, and the jobs after it begin after its second phase.
+// job has one channel for both, and those after it begin after its end.
 //
 // Jobs cannot deadlock.  All ranks put them in one order.  Of the jobs that some rank has not
 // finished, take the first, J:
@@ -117,10 +117,14 @@ static bool disturbs(const Job *job, const Job *other) {
          overlap(job->y, y, other->y, m * (b->y_parts ? p : 1));
 }
 
+static bool is_alone(const Work *w) {
+  return !w->ended && nnrt_work_is_alone(w->job);
+}
+
 // Whether the job, the next one, can begin beside those under way.
 static bool fits(Window *w, const Job *job) {
   if (w->end - w->first == MOST_JOBS) return false;
-  if (w->first < w->end && nnrt_work_blocks(work_of(w, w->end - 1))) return false;
+  if (w->first < w->end && is_alone(work_of(w, w->end - 1))) return false;
   if (w->first < w->end && w->received + received_bytes(job) > WINDOW_BYTES) return false;
   for (int64_t i = w->first; i < w->end; i++) {
     const Work *other = work_of(w, i);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { SMALL = 4096, LARGE = 256 << 10 };
+enum { SMALL = 4096, LARGE = 1 << 20 };
 
 // Returns the position in the group of the rank k positions after this one.
 static int member(const Group *g, int k) {
@@ -20,10 +20,10 @@ static bool is_small(const Job *job) {
   return bytes_of(job) <= SMALL;
 }
 
-// Whether both phases of an all_reduce are on the first channel: a connection of TCP that rests
-// begins slowly again, so the second phase of one that fills the line has the first one's.
-static bool is_large(const Job *job) {
-  return job->kind == JOB_all_reduce && bytes_of(job) > LARGE;
+bool nnrt_work_is_alone(const Job *job) {
+  if (job->kind == JOB_move) return false;
+  int64_t parts = job->kind == JOB_all_reduce ? 1 : job->group->n;
+  return bytes_of(job) * parts > LARGE;
 }
 
 // Returns the elements of a chunk of a sum; the last ones of an all_reduce may have less.
@@ -62,7 +62,7 @@ static void add_message(Work *w, int peer, bool in, const void *at, int64_t byte
   *m = (Message){
       .at = (char *)(uintptr_t)at, .left = bytes, .peer = peer, .in = in, .pending = &w->pending};
   w->pending++;
-  int channel = w->lane->first_channel + (w->phase && !is_large(w->job));
+  int channel = w->lane->first_channel + (w->phase && !nnrt_work_is_alone(w->job));
   nnrt_lane_add(w->lane, channel, m);
 }
 
@@ -181,10 +181,6 @@ static void sum_chunk(const Work *w, void *y) {
 
 bool nnrt_work_has_second(const Work *w) {
   return w->job->kind == JOB_all_reduce && w->part && !is_small(w->job) && w->phase == 0;
-}
-
-bool nnrt_work_blocks(const Work *w) {
-  return is_large(w->job) && nnrt_work_has_second(w);
 }
 
 static void step_all_reduce(Work *w) {

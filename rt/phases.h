@@ -39,10 +39,12 @@ int64_t nnrt_work_bytes(const Job *job);
 void nnrt_work_begin(Work *w, const Job *job, Lane *lane, char *memory);
 // Continues after the last message of a phase: adds, and begins the next phase or ends the job.
 void nnrt_work_step(Work *w);
-// Whether a second phase of the job has yet to begin; and whether no job after it may begin before,
-// since that phase is on the first channel.
+// Whether a second phase of the job has yet to begin.
 bool nnrt_work_has_second(const Work *w);
-bool nnrt_work_blocks(const Work *w);
+// Whether jobs after this one begin only after its end, because it fills the line: the bytes of two
+// such jobs would delay each other's last ones.  Both its phases are on the first channel, since a
+// connection of TCP that rests begins slowly again.
+bool nnrt_work_is_alone(const Job *job);
 // Returns the rank that the job waits for: a sender, if there is one; -1: none.
 int nnrt_work_awaits(const Work *w);
 
