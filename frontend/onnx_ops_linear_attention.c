@@ -30,10 +30,6 @@ static Value *product_of(Node *n, Value *x, Value *y, bool trans_a, bool trans_b
                   ATTRS(a_b("trans_a", trans_a), a_b("trans_b", trans_b)));
 }
 
-static Value *binary(Node *n, OpKind kind, Value *x, Value *y) {
-  return x && y ? node_binary(n, kind, x, y) : NULL;
-}
-
 // (b, t, h d) to (b, h, t, d)
 static Value *heads_of(Node *n, Value *x, int64_t heads) {
   const Type *t = x->type;
@@ -51,23 +47,23 @@ static Value *decayed_products(Node *n, Value *x, Value *y, Value *sums, int aft
     if (sums) {
       // Differences of later tokens would overflow: they are hidden before the exponential.
       Value *across = build_transpose(n->b, sums, (int64_t[]){0, 1, 3, 2});
-      Value *difference = binary(n, OP_sub, sums, across);
+      Value *difference = node_binary(n, OP_sub, sums, across);
       if (!difference) return NULL;
       difference =
           build_op(n->b, OP_trilu, IN(difference), ATTRS(a_b("upper", false), a_i("k", 0)));
-      a = binary(n, OP_mul, a, node_unary(n, OP_exp, difference));
+      a = node_binary(n, OP_mul, a, node_unary(n, OP_exp, difference));
     }
   } else {
     const int64_t *d = x->type->dim;
     int64_t rows[] = {d[0], d[1], d[2], 1, d[3]}, columns[] = {d[0], d[1], 1, d[2], d[3]};
-    Value *difference = binary(n, OP_sub, build_reshape(n->b, sums, 5, rows),
-                               build_reshape(n->b, sums, 5, columns));
+    Value *difference = node_binary(n, OP_sub, build_reshape(n->b, sums, 5, rows),
+                                    build_reshape(n->b, sums, 5, columns));
     if (!difference) return NULL;
     // Decays of later tokens are hidden: the least of the difference and 0 is itself if s <= t.
     difference = node_binary(n, OP_min, difference, node_scalar(n, difference->type->dtype, 0));
     Value *all =
-        binary(n, OP_mul, build_reshape(n->b, x, 5, rows), build_reshape(n->b, y, 5, columns));
-    all = binary(n, OP_mul, all, node_unary(n, OP_exp, difference));
+        node_binary(n, OP_mul, build_reshape(n->b, x, 5, rows), build_reshape(n->b, y, 5, columns));
+    all = node_binary(n, OP_mul, all, node_unary(n, OP_exp, difference));
     a = all ? build_reduce_sum(n->b, all, (int64_t[]){4}, 1, false) : NULL;
   }
   return a ? build_op(n->b, OP_trilu, IN(a), ATTRS(a_b("upper", false), a_i("k", -after))) : NULL;
@@ -80,7 +76,7 @@ static Value *solved(Node *n, Value *l, Value *x, int64_t t) {
   if (t <= SOLVED_AT_ONCE) {
     Value *power = node_unary(n, OP_neg, l);
     for (int64_t done = 1; done < t && power && x; done *= 2) {
-      x = binary(n, OP_add, x, product_of(n, power, x, false, false));
+      x = node_binary(n, OP_add, x, product_of(n, power, x, false, false));
       if (2 * done < t) power = product_of(n, power, power, false, false);
     }
     return x;
@@ -90,7 +86,7 @@ static Value *solved(Node *n, Value *l, Value *x, int64_t t) {
   if (!top || !bottom) return NULL;
   Value *first = solved(n, node_part(n, top, 3, 0, half), node_part(n, x, 2, 0, half), half);
   Value *known = product_of(n, node_part(n, bottom, 3, 0, half), first, false, false);
-  Value *second = binary(n, OP_sub, node_part(n, x, 2, half, rest), known);
+  Value *second = node_binary(n, OP_sub, node_part(n, x, 2, half, rest), known);
   second = solved(n, node_part(n, bottom, 3, half, rest), second, rest);
   if (!first || !second) return NULL;
   return build_op(n->b, OP_concat, IN(first, second), ATTRS(a_i("axis", 2)));
@@ -115,30 +111,31 @@ static Value *chunk(Node *n, const Linear *a, int64_t from, int64_t t, Value **s
   if (a->g) {
     sums = build_op(n->b, OP_cumsum, IN(node_part(n, a->g, 2, from, t)), ATTRS(a_i("axis", 2)));
     grown = node_unary(n, OP_exp, sums);
-    kg = binary(n, OP_mul, k, grown);
-    qg = binary(n, OP_mul, q, for_heads(n, grown, a->heads));
+    kg = node_binary(n, OP_mul, k, grown);
+    qg = node_binary(n, OP_mul, q, for_heads(n, grown, a->heads));
   }
   Value *u = v;
   if (a->delta) {
     Value *beta = node_part(n, a->beta, 2, from, t);
-    u = binary(n, OP_mul, binary(n, OP_sub, v, product_of(n, kg, *state, false, false)), beta);
-    Value *l = binary(n, OP_mul, decayed_products(n, k, k, sums, 1), beta);
+    u = node_binary(n, OP_mul, node_binary(n, OP_sub, v, product_of(n, kg, *state, false, false)),
+                    beta);
+    Value *l = node_binary(n, OP_mul, decayed_products(n, k, k, sums, 1), beta);
     u = l ? solved(n, l, u, t) : NULL;
   }
   if (!u || n->b->failed) return NULL;
   Value *wide_k = for_heads(n, k, a->heads), *wide_sums = for_heads(n, sums, a->heads);
   Value *products = decayed_products(n, q, wide_k, wide_sums, 0);
-  Value *o = binary(n, OP_add, product_of(n, qg, for_heads(n, *state, a->heads), false, false),
-                    product_of(n, products, for_heads(n, u, a->heads), false, false));
+  Value *o = node_binary(n, OP_add, product_of(n, qg, for_heads(n, *state, a->heads), false, false),
+                         product_of(n, products, for_heads(n, u, a->heads), false, false));
   // The state after the chunk.
   Value *left = k, *kept = *state;
   if (sums) {
     Value *last = node_part(n, sums, 2, t - 1, 1);
-    left = binary(n, OP_mul, k, node_unary(n, OP_exp, binary(n, OP_sub, last, sums)));
+    left = node_binary(n, OP_mul, k, node_unary(n, OP_exp, node_binary(n, OP_sub, last, sums)));
     Value *decay = node_unary(n, OP_exp, build_transpose(n->b, last, (int64_t[]){0, 1, 3, 2}));
-    kept = binary(n, OP_mul, kept, decay);
+    kept = node_binary(n, OP_mul, kept, decay);
   }
-  *state = binary(n, OP_add, kept, product_of(n, left, u, true, false));
+  *state = node_binary(n, OP_add, kept, product_of(n, left, u, true, false));
   return o ? build_scale(n->b, o, a->scale) : NULL;
 }
 

@@ -12,6 +12,7 @@
 
 #include "frontend/onnx_attention.h"
 
+// The sum of those that are there.
 static Value *plus(Node *n, Value *x, Value *y) {
   return !x || !y ? (x ? x : y) : node_binary(n, OP_add, x, y);
 }

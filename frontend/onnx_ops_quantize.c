@@ -18,14 +18,6 @@
 
 enum { UINT8 = ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 };
 
-static Value *plus(Node *n, Value *x, Value *y) {
-  return x && y ? node_binary(n, OP_add, x, y) : NULL;
-}
-
-static Value *times(Node *n, Value *x, Value *y) {
-  return x && y ? node_binary(n, OP_mul, x, y) : NULL;
-}
-
 // -- Scales and zero points --------------------------------------------------------------------
 
 // Blocks of scales along the axis, repeated to the length of x there.
@@ -105,7 +97,7 @@ static Value *quantize(Node *n, Value *quotient, Value *zero, int data_type, int
     return NULL;
   }
   if (narrow && narrow->format >= 0)
-    return node_cast_to(n, zero ? plus(n, quotient, zero) : quotient, data_type);
+    return node_cast_to(n, zero ? node_binary(n, OP_add, quotient, zero) : quotient, data_type);
   if (dtype_class[to] == 'F') {
     node_fail(n, "type %s is not quantized", onnx_dtype_name(data_type));
     return NULL;
@@ -116,8 +108,8 @@ static Value *quantize(Node *n, Value *quotient, Value *zero, int data_type, int
   Value *rounded = node_unary(n, OP_round, quotient);
   if (zero) {
     zero = build_cast(n->b, zero, DT_f32);
-    rounded = plus(n, rounded, zero);
-    quotient = plus(n, quotient, zero);
+    rounded = node_binary(n, OP_add, rounded, zero);
+    quotient = node_binary(n, OP_add, quotient, zero);
   }
   if (!rounded || !quotient) return NULL;
   Attrs bounds = ATTRS(a_f("low", low), a_f("high", high));
@@ -126,7 +118,7 @@ static Value *quantize(Node *n, Value *quotient, Value *zero, int data_type, int
   if (!rounded || !quotient) return NULL;
   // The difference is exact, and so is the sum: the integer, with the gradient of the quotient.
   Value *rest = node_unary(n, OP_detach, node_binary(n, OP_sub, rounded, quotient));
-  Value *straight = plus(n, quotient, rest);
+  Value *straight = node_binary(n, OP_add, quotient, rest);
   Value *q = build_cast(n->b, rounded, to);
   if (!q || !straight) return NULL;
   while (n->im->straight.n <= (int)q->id)
@@ -176,7 +168,7 @@ bool import_dequantize_linear(Node *n) {
   if (given) to = onnx_compute_dtype(to, n->im->o->keep_f64);
   Value *difference = without_zero(n, n->in[0], zero);
   if (!difference) return false;
-  n->out[0] = times(n, build_cast(n->b, difference, to), build_cast(n->b, scale, to));
+  n->out[0] = node_binary(n, OP_mul, build_cast(n->b, difference, to), build_cast(n->b, scale, to));
   n->out_narrow[0] = 0;
   return !n->b->failed;
 }
@@ -226,7 +218,7 @@ static Value *integer_product(Node *n, Value *x, Value *w, int64_t length, Produ
   Value *low = node_binary(n, OP_sub, x, build_scale(n->b, high, 16));
   Value *h = build_cast(n->b, multiply(n, high, w), DT_i32);
   Value *l = build_cast(n->b, multiply(n, low, w), DT_i32);
-  return h && l ? plus(n, build_scale(n->b, h, 16), l) : NULL;
+  return h && l ? node_binary(n, OP_add, build_scale(n->b, h, 16), l) : NULL;
 }
 
 // Runs another import function on two operands.
@@ -301,12 +293,13 @@ static bool requantize(Node *n, Value *sum, Value *b_scale) {
   if (!sum || n->b->failed) return false;
   DType dtype = n->in[6]->type->dtype;
   Value *a_scale = matrix_zero(n, n->in[1], true);
-  Value *scale = times(n, build_cast(n->b, a_scale, dtype), build_cast(n->b, b_scale, dtype));
+  Value *scale =
+      node_binary(n, OP_mul, build_cast(n->b, a_scale, dtype), build_cast(n->b, b_scale, dtype));
   if (!scale) return false;
   Value *y_scale = build_scalar(n->b, n->in[6]);
   scale =
       node_binary(n, OP_div, build_cast(n->b, scale, DT_f32), build_cast(n->b, y_scale, DT_f32));
-  Value *x = times(n, build_cast(n->b, sum, DT_f32), scale);
+  Value *x = node_binary(n, OP_mul, build_cast(n->b, sum, DT_f32), scale);
   n->out[0] = quantize(n, x, build_scalar(n->b, n->in[7]), quantized_type(n, 7), &n->out_narrow[0]);
   return n->out[0] != NULL;
 }
@@ -326,6 +319,6 @@ bool import_qlinear_conv(Node *n) {
   // Scales of filters are scales of channels.
   Value *scale = n->in[4];
   if (type_count(scale->type) > 1) scale = build_reshape(n->b, scale, ndim, dim);
-  if (bias) sum = plus(n, sum, build_reshape(n->b, bias, ndim, dim));
+  if (bias) sum = node_binary(n, OP_add, sum, build_reshape(n->b, bias, ndim, dim));
   return requantize(n, sum, type_count(scale->type) > 1 ? scale : build_scalar(n->b, scale));
 }
