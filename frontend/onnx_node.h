@@ -180,7 +180,19 @@ Value *node_unary(Node *n, OpKind kind, Value *x);
 Value *node_modified(Node *n, const char *attribute, Value *x);
 // Converts x to a type of the model, TensorProto.DataType.
 Value *node_cast_to(Node *n, Value *x, int data_type);
-Value *node_binary(Node *n, OpKind kind, Value *x, Value *y); // broadcasts
+Value *node_binary(Node *n, OpKind kind, Value *x, Value *y); // broadcasts; NULL gives NULL
+static inline Value *node_add(Node *n, Value *x, Value *y) {
+  return node_binary(n, OP_add, x, y);
+}
+static inline Value *node_sub(Node *n, Value *x, Value *y) {
+  return node_binary(n, OP_sub, x, y);
+}
+static inline Value *node_mul(Node *n, Value *x, Value *y) {
+  return node_binary(n, OP_mul, x, y);
+}
+static inline Value *node_div(Node *n, Value *x, Value *y) {
+  return node_binary(n, OP_div, x, y);
+}
 Value *node_cast(Node *n, Value *x, DType to); // to bool, everything but zero is true
 Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep);
 

@@ -47,23 +47,22 @@ static Value *decayed_products(Node *n, Value *x, Value *y, Value *sums, int aft
     if (sums) {
       // Differences of later tokens would overflow: they are hidden before the exponential.
       Value *across = build_transpose(n->b, sums, (int64_t[]){0, 1, 3, 2});
-      Value *difference = node_binary(n, OP_sub, sums, across);
+      Value *difference = node_sub(n, sums, across);
       if (!difference) return NULL;
       difference =
           build_op(n->b, OP_trilu, IN(difference), ATTRS(a_b("upper", false), a_i("k", 0)));
-      a = node_binary(n, OP_mul, a, node_unary(n, OP_exp, difference));
+      a = node_mul(n, a, node_unary(n, OP_exp, difference));
     }
   } else {
     const int64_t *d = x->type->dim;
     int64_t rows[] = {d[0], d[1], d[2], 1, d[3]}, columns[] = {d[0], d[1], 1, d[2], d[3]};
-    Value *difference = node_binary(n, OP_sub, build_reshape(n->b, sums, 5, rows),
-                                    build_reshape(n->b, sums, 5, columns));
+    Value *difference =
+        node_sub(n, build_reshape(n->b, sums, 5, rows), build_reshape(n->b, sums, 5, columns));
     if (!difference) return NULL;
     // Decays of later tokens are hidden: the least of the difference and 0 is itself if s <= t.
     difference = node_binary(n, OP_min, difference, node_scalar(n, difference->type->dtype, 0));
-    Value *all =
-        node_binary(n, OP_mul, build_reshape(n->b, x, 5, rows), build_reshape(n->b, y, 5, columns));
-    all = node_binary(n, OP_mul, all, node_unary(n, OP_exp, difference));
+    Value *all = node_mul(n, build_reshape(n->b, x, 5, rows), build_reshape(n->b, y, 5, columns));
+    all = node_mul(n, all, node_unary(n, OP_exp, difference));
     a = all ? build_reduce_sum(n->b, all, (int64_t[]){4}, 1, false) : NULL;
   }
   return a ? build_op(n->b, OP_trilu, IN(a), ATTRS(a_b("upper", false), a_i("k", -after))) : NULL;
@@ -76,7 +75,7 @@ static Value *solved(Node *n, Value *l, Value *x, int64_t t) {
   if (t <= SOLVED_AT_ONCE) {
     Value *power = node_unary(n, OP_neg, l);
     for (int64_t done = 1; done < t && power && x; done *= 2) {
-      x = node_binary(n, OP_add, x, product_of(n, power, x, false, false));
+      x = node_add(n, x, product_of(n, power, x, false, false));
       if (2 * done < t) power = product_of(n, power, power, false, false);
     }
     return x;
@@ -86,7 +85,7 @@ static Value *solved(Node *n, Value *l, Value *x, int64_t t) {
   if (!top || !bottom) return NULL;
   Value *first = solved(n, node_part(n, top, 3, 0, half), node_part(n, x, 2, 0, half), half);
   Value *known = product_of(n, node_part(n, bottom, 3, 0, half), first, false, false);
-  Value *second = node_binary(n, OP_sub, node_part(n, x, 2, half, rest), known);
+  Value *second = node_sub(n, node_part(n, x, 2, half, rest), known);
   second = solved(n, node_part(n, bottom, 3, half, rest), second, rest);
   if (!first || !second) return NULL;
   return build_op(n->b, OP_concat, IN(first, second), ATTRS(a_i("axis", 2)));
@@ -111,31 +110,30 @@ static Value *chunk(Node *n, const Linear *a, int64_t from, int64_t t, Value **s
   if (a->g) {
     sums = build_op(n->b, OP_cumsum, IN(node_part(n, a->g, 2, from, t)), ATTRS(a_i("axis", 2)));
     grown = node_unary(n, OP_exp, sums);
-    kg = node_binary(n, OP_mul, k, grown);
-    qg = node_binary(n, OP_mul, q, for_heads(n, grown, a->heads));
+    kg = node_mul(n, k, grown);
+    qg = node_mul(n, q, for_heads(n, grown, a->heads));
   }
   Value *u = v;
   if (a->delta) {
     Value *beta = node_part(n, a->beta, 2, from, t);
-    u = node_binary(n, OP_mul, node_binary(n, OP_sub, v, product_of(n, kg, *state, false, false)),
-                    beta);
-    Value *l = node_binary(n, OP_mul, decayed_products(n, k, k, sums, 1), beta);
+    u = node_mul(n, node_sub(n, v, product_of(n, kg, *state, false, false)), beta);
+    Value *l = node_mul(n, decayed_products(n, k, k, sums, 1), beta);
     u = l ? solved(n, l, u, t) : NULL;
   }
   if (!u || n->b->failed) return NULL;
   Value *wide_k = for_heads(n, k, a->heads), *wide_sums = for_heads(n, sums, a->heads);
   Value *products = decayed_products(n, q, wide_k, wide_sums, 0);
-  Value *o = node_binary(n, OP_add, product_of(n, qg, for_heads(n, *state, a->heads), false, false),
-                         product_of(n, products, for_heads(n, u, a->heads), false, false));
+  Value *o = node_add(n, product_of(n, qg, for_heads(n, *state, a->heads), false, false),
+                      product_of(n, products, for_heads(n, u, a->heads), false, false));
   // The state after the chunk.
   Value *left = k, *kept = *state;
   if (sums) {
     Value *last = node_part(n, sums, 2, t - 1, 1);
-    left = node_binary(n, OP_mul, k, node_unary(n, OP_exp, node_binary(n, OP_sub, last, sums)));
+    left = node_mul(n, k, node_unary(n, OP_exp, node_sub(n, last, sums)));
     Value *decay = node_unary(n, OP_exp, build_transpose(n->b, last, (int64_t[]){0, 1, 3, 2}));
-    kept = node_binary(n, OP_mul, kept, decay);
+    kept = node_mul(n, kept, decay);
   }
-  *state = node_binary(n, OP_add, kept, product_of(n, left, u, true, false));
+  *state = node_add(n, kept, product_of(n, left, u, true, false));
   return o ? build_scale(n->b, o, a->scale) : NULL;
 }
 
@@ -205,8 +203,7 @@ bool import_causal_conv_with_state(Node *n) {
   Value *y = build_op(n->b, OP_conv, IN(all, w),
                       ATTRS(a_list("strides", &one, 1), a_list("pads", (int64_t[]){0, 0}, 2),
                             a_list("dilations", &one, 1), a_i("group", channels)));
-  if (bias && y)
-    y = node_binary(n, OP_add, y, build_reshape(n->b, bias, 3, (int64_t[]){1, channels, 1}));
+  if (bias && y) y = node_add(n, y, build_reshape(n->b, bias, 3, (int64_t[]){1, channels, 1}));
   if (silu && y) y = build_op(n->b, OP_swish, IN(y), ATTRS(a_f("beta", 1)));
   n->out[0] = y;
   n->out[1] = node_part(n, all, 2, all->type->dim[2] - before, before);

@@ -14,7 +14,7 @@
 
 // The sum of those that are there.
 static Value *plus(Node *n, Value *x, Value *y) {
-  return !x || !y ? (x ? x : y) : node_binary(n, OP_add, x, y);
+  return !x || !y ? (x ? x : y) : node_add(n, x, y);
 }
 
 // -- Activations -------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ bool import_bias_split_gelu(Node *n) {
     return node_fail(n, "its last dimension does not split in two");
   int64_t half = x->type->dim[last] / 2;
   Value *gate = node_unary(n, OP_gelu, node_part(n, x, last, half, half));
-  n->out[0] = node_binary(n, OP_mul, node_part(n, x, last, 0, half), gate);
+  n->out[0] = node_mul(n, node_part(n, x, last, 0, half), gate);
   return true;
 }
 

@@ -97,7 +97,7 @@ static Value *quantize(Node *n, Value *quotient, Value *zero, int data_type, int
     return NULL;
   }
   if (narrow && narrow->format >= 0)
-    return node_cast_to(n, zero ? node_binary(n, OP_add, quotient, zero) : quotient, data_type);
+    return node_cast_to(n, zero ? node_add(n, quotient, zero) : quotient, data_type);
   if (dtype_class[to] == 'F') {
     node_fail(n, "type %s is not quantized", onnx_dtype_name(data_type));
     return NULL;
@@ -108,8 +108,8 @@ static Value *quantize(Node *n, Value *quotient, Value *zero, int data_type, int
   Value *rounded = node_unary(n, OP_round, quotient);
   if (zero) {
     zero = build_cast(n->b, zero, DT_f32);
-    rounded = node_binary(n, OP_add, rounded, zero);
-    quotient = node_binary(n, OP_add, quotient, zero);
+    rounded = node_add(n, rounded, zero);
+    quotient = node_add(n, quotient, zero);
   }
   if (!rounded || !quotient) return NULL;
   Attrs bounds = ATTRS(a_f("low", low), a_f("high", high));
@@ -117,8 +117,8 @@ static Value *quantize(Node *n, Value *quotient, Value *zero, int data_type, int
   quotient = build_op(n->b, OP_clip, IN(quotient), bounds);
   if (!rounded || !quotient) return NULL;
   // The difference is exact, and so is the sum: the integer, with the gradient of the quotient.
-  Value *rest = node_unary(n, OP_detach, node_binary(n, OP_sub, rounded, quotient));
-  Value *straight = node_binary(n, OP_add, quotient, rest);
+  Value *rest = node_unary(n, OP_detach, node_sub(n, rounded, quotient));
+  Value *straight = node_add(n, quotient, rest);
   Value *q = build_cast(n->b, rounded, to);
   if (!q || !straight) return NULL;
   while (n->im->straight.n <= (int)q->id)
@@ -139,7 +139,7 @@ bool import_quantize_linear(Node *n) {
     return node_fail(n, "precision %s is not supported", onnx_dtype_name(precision));
   if (precision) divide = onnx_compute_dtype(divide, n->im->o->keep_f64);
   Value *quotient =
-      node_binary(n, OP_div, build_cast(n->b, n->in[0], divide), build_cast(n->b, scale, divide));
+      node_div(n, build_cast(n->b, n->in[0], divide), build_cast(n->b, scale, divide));
   n->out[0] = quantize(n, quotient, zero ? build_cast(n->b, zero, divide) : NULL,
                        quantized_type(n, 2), &n->out_narrow[0]);
   return n->out[0] != NULL;
@@ -152,7 +152,7 @@ static Value *without_zero(Node *n, Value *q, Value *zero) {
   const Import *im = n->im;
   Value *straight = (int)q->id < im->straight.n ? im->straight.at[q->id] : NULL;
   Value *x = straight ? straight : build_cast(n->b, q, DT_f32);
-  return zero && x ? node_binary(n, OP_sub, x, build_cast(n->b, zero, DT_f32)) : x;
+  return zero && x ? node_sub(n, x, build_cast(n->b, zero, DT_f32)) : x;
 }
 
 bool import_dequantize_linear(Node *n) {
@@ -168,7 +168,7 @@ bool import_dequantize_linear(Node *n) {
   if (given) to = onnx_compute_dtype(to, n->im->o->keep_f64);
   Value *difference = without_zero(n, n->in[0], zero);
   if (!difference) return false;
-  n->out[0] = node_binary(n, OP_mul, build_cast(n->b, difference, to), build_cast(n->b, scale, to));
+  n->out[0] = node_mul(n, build_cast(n->b, difference, to), build_cast(n->b, scale, to));
   n->out_narrow[0] = 0;
   return !n->b->failed;
 }
@@ -186,13 +186,13 @@ bool import_dynamic_quantize_linear(Node *n) {
   Value *none = node_like(n, low, 0);
   low = node_binary(n, OP_min, low, none);
   high = node_binary(n, OP_max, high, none);
-  Value *scale = build_scale(n->b, node_binary(n, OP_sub, high, low), 1.0 / 255);
+  Value *scale = build_scale(n->b, node_sub(n, high, low), 1.0 / 255);
   // round(0 - low / scale), within 0..255.
-  Value *zero = node_binary(n, OP_div, node_binary(n, OP_sub, none, low), scale);
+  Value *zero = node_div(n, node_sub(n, none, low), scale);
   if (!zero) return false;
   Attrs bounds = ATTRS(a_f("low", 0), a_f("high", 255));
   zero = node_unary(n, OP_round, build_op(n->b, OP_clip, IN(zero), bounds));
-  n->out[0] = quantize(n, node_binary(n, OP_div, x, scale), zero, UINT8, &n->out_narrow[0]);
+  n->out[0] = quantize(n, node_div(n, x, scale), zero, UINT8, &n->out_narrow[0]);
   n->out[1] = scale;
   n->out[2] = build_cast(n->b, zero, DT_u8);
   return n->out[0] != NULL;
@@ -215,10 +215,10 @@ static Value *integer_product(Node *n, Value *x, Value *w, int64_t length, Produ
   }
   if (length <= LONGEST_SUM) return build_cast(n->b, multiply(n, x, w), DT_i32);
   Value *high = node_unary(n, OP_floor, build_scale(n->b, x, 1.0 / 16));
-  Value *low = node_binary(n, OP_sub, x, build_scale(n->b, high, 16));
+  Value *low = node_sub(n, x, build_scale(n->b, high, 16));
   Value *h = build_cast(n->b, multiply(n, high, w), DT_i32);
   Value *l = build_cast(n->b, multiply(n, low, w), DT_i32);
-  return h && l ? node_binary(n, OP_add, build_scale(n->b, h, 16), l) : NULL;
+  return h && l ? node_add(n, build_scale(n->b, h, 16), l) : NULL;
 }
 
 // Runs another import function on two operands.
@@ -293,13 +293,11 @@ static bool requantize(Node *n, Value *sum, Value *b_scale) {
   if (!sum || n->b->failed) return false;
   DType dtype = n->in[6]->type->dtype;
   Value *a_scale = matrix_zero(n, n->in[1], true);
-  Value *scale =
-      node_binary(n, OP_mul, build_cast(n->b, a_scale, dtype), build_cast(n->b, b_scale, dtype));
+  Value *scale = node_mul(n, build_cast(n->b, a_scale, dtype), build_cast(n->b, b_scale, dtype));
   if (!scale) return false;
   Value *y_scale = build_scalar(n->b, n->in[6]);
-  scale =
-      node_binary(n, OP_div, build_cast(n->b, scale, DT_f32), build_cast(n->b, y_scale, DT_f32));
-  Value *x = node_binary(n, OP_mul, build_cast(n->b, sum, DT_f32), scale);
+  scale = node_div(n, build_cast(n->b, scale, DT_f32), build_cast(n->b, y_scale, DT_f32));
+  Value *x = node_mul(n, build_cast(n->b, sum, DT_f32), scale);
   n->out[0] = quantize(n, x, build_scalar(n->b, n->in[7]), quantized_type(n, 7), &n->out_narrow[0]);
   return n->out[0] != NULL;
 }
@@ -319,6 +317,6 @@ bool import_qlinear_conv(Node *n) {
   // Scales of filters are scales of channels.
   Value *scale = n->in[4];
   if (type_count(scale->type) > 1) scale = build_reshape(n->b, scale, ndim, dim);
-  if (bias) sum = node_binary(n, OP_add, sum, build_reshape(n->b, bias, ndim, dim));
+  if (bias) sum = node_add(n, sum, build_reshape(n->b, bias, ndim, dim));
   return requantize(n, sum, type_count(scale->type) > 1 ? scale : build_scalar(n->b, scale));
 }

@@ -52,7 +52,7 @@ static void result(Node *n, const Step *s, int kind, int i, Value *v) {
 // The gradient of the weight, and of norm/2 |weight|^2.
 static Value *regularized(Node *n, const Step *s, int i) {
   double norm = node_float(n, "norm_coefficient", 0);
-  return node_binary(n, OP_add, build_scale(n->b, operand(n, s, 0, i), norm), operand(n, s, 1, i));
+  return node_add(n, build_scale(n->b, operand(n, s, 0, i), norm), operand(n, s, 1, i));
 }
 
 // t > 0 ? x : y
@@ -66,14 +66,13 @@ bool import_adagrad(Node *n) {
   if (!read_step(n, 1, &s)) return false;
   // R / (1 + T decay)
   Value *decayed = build_scale(n->b, s.t, node_float(n, "decay_factor", 0));
-  Value *rate =
-      node_binary(n, OP_div, s.rate, build_op(n->b, OP_offset, IN(decayed), ATTRS(a_f("by", 1))));
+  Value *rate = node_div(n, s.rate, build_op(n->b, OP_offset, IN(decayed), ATTRS(a_f("by", 1))));
   double eps = node_float(n, "epsilon", 1e-6);
   for (int i = 0; i < s.count && !n->b->failed; i++) {
     Value *g = regularized(n, &s, i);
-    Value *h = node_binary(n, OP_add, operand(n, &s, 2, i), node_binary(n, OP_mul, g, g));
-    Value *step = node_binary(n, OP_div, node_binary(n, OP_mul, rate, g), root_plus(n, h, eps));
-    result(n, &s, 0, i, node_binary(n, OP_sub, operand(n, &s, 0, i), step));
+    Value *h = node_add(n, operand(n, &s, 2, i), node_mul(n, g, g));
+    Value *step = node_div(n, node_mul(n, rate, g), root_plus(n, h, eps));
+    result(n, &s, 0, i, node_sub(n, operand(n, &s, 0, i), step));
     result(n, &s, 1, i, h);
   }
   return !n->b->failed;
@@ -82,7 +81,7 @@ bool import_adagrad(Node *n) {
 // 1 - by^T
 static Value *one_minus_power(Node *n, const Step *s, double by) {
   Value *power = node_binary(n, OP_pow, node_like(n, s->t, by), s->t);
-  return node_binary(n, OP_sub, node_like(n, s->t, 1), power);
+  return node_sub(n, node_like(n, s->t, 1), power);
 }
 
 bool import_adam(Node *n) {
@@ -93,16 +92,15 @@ bool import_adam(Node *n) {
   // R sqrt(1 - beta^T) / (1 - alpha^T), which is 0 / 0 in the first step.
   Value *root = node_unary(n, OP_sqrt, one_minus_power(n, &s, beta));
   Value *divisor = after_first(n, &s, one_minus_power(n, &s, alpha), node_like(n, s.t, 1));
-  Value *rate = after_first(
-      n, &s, node_binary(n, OP_div, node_binary(n, OP_mul, s.rate, root), divisor), s.rate);
+  Value *rate = after_first(n, &s, node_div(n, node_mul(n, s.rate, root), divisor), s.rate);
   for (int i = 0; i < s.count && !n->b->failed; i++) {
     Value *g = regularized(n, &s, i);
-    Value *v = node_binary(n, OP_add, build_scale(n->b, operand(n, &s, 2, i), alpha),
-                           build_scale(n->b, g, 1 - alpha));
-    Value *h = node_binary(n, OP_add, build_scale(n->b, operand(n, &s, 3, i), beta),
-                           build_scale(n->b, node_binary(n, OP_mul, g, g), 1 - beta));
-    Value *step = node_binary(n, OP_div, node_binary(n, OP_mul, rate, v), root_plus(n, h, eps));
-    Value *x = node_binary(n, OP_sub, operand(n, &s, 0, i), step);
+    Value *v = node_add(n, build_scale(n->b, operand(n, &s, 2, i), alpha),
+                        build_scale(n->b, g, 1 - alpha));
+    Value *h = node_add(n, build_scale(n->b, operand(n, &s, 3, i), beta),
+                        build_scale(n->b, node_mul(n, g, g), 1 - beta));
+    Value *step = node_div(n, node_mul(n, rate, v), root_plus(n, h, eps));
+    Value *x = node_sub(n, operand(n, &s, 0, i), step);
     result(n, &s, 0, i, build_scale(n->b, x, 1 - post));
     result(n, &s, 1, i, v);
     result(n, &s, 2, i, h);
@@ -120,11 +118,9 @@ bool import_momentum(Node *n) {
   Value *factor = after_first(n, &s, node_like(n, s.t, beta), node_like(n, s.t, 1));
   for (int i = 0; i < s.count && !n->b->failed; i++) {
     Value *g = regularized(n, &s, i);
-    Value *v = node_binary(n, OP_add, build_scale(n->b, operand(n, &s, 2, i), alpha),
-                           node_binary(n, OP_mul, factor, g));
-    Value *direction = nesterov ? node_binary(n, OP_add, g, build_scale(n->b, v, alpha)) : v;
-    result(n, &s, 0, i,
-           node_binary(n, OP_sub, operand(n, &s, 0, i), node_binary(n, OP_mul, s.rate, direction)));
+    Value *v = node_add(n, build_scale(n->b, operand(n, &s, 2, i), alpha), node_mul(n, factor, g));
+    Value *direction = nesterov ? node_add(n, g, build_scale(n->b, v, alpha)) : v;
+    result(n, &s, 0, i, node_sub(n, operand(n, &s, 0, i), node_mul(n, s.rate, direction)));
     result(n, &s, 1, i, v);
   }
   return !n->b->failed;
