@@ -43,6 +43,7 @@ set(FRONTEND_FILES
   onnx_ops_scatter.c
   onnx_ops_sequence.c
   onnx_ops_shape.c
+  onnx_ops_signal.c
   onnx_ops_training.c
   onnx_ops_window.c
 )

@@ -442,7 +442,8 @@ def loop_errors():
     """Loops that are too long, depend on data, or whose bodies do not fit."""
     one = body([node("Identity", "go", "on"), node("Exp", "c", "d")], "i go c", "on d")
     none = body([node("Identity", "go", "on")], "i go", "on")
-    data = body([node("ReduceSum", "c", "z", keepdims=0), node("Cast", "z", "on", to=BOOL), node("Exp", "c", "d")], "i go c", "on d")
+    data = body([node("ReduceSum", "c", "z", keepdims=0), node("Cast", "z", "on", to=BOOL), node("Exp", "c", "d")], "i go c",
+                "on d")
     scan = body([node("Add", "s a", "t")], "s a", "t")
     return model(
         [node("Loop", "long _ x", "a", "/long", body=one), node("Loop", "long _ x", "b", "/body", body=none),
@@ -451,6 +452,20 @@ def loop_errors():
                                                                                 num_scan_inputs=1)],
         [value("x", (3,)), value("y", (100,)), value("m", (), I64), value("s", ())], "a b c d e f",
         [numpy_helper.from_array(np.int64(65), "long"), weight("w", 0)], opset=17)
+
+
+def signal_errors():
+    """Frames, windows and mel weights that do not exist."""
+    return model(
+        [node("STFT", "x minus", "a", "/step"), node("STFT", "x two _ long", "b", "/length"),
+         node("STFT", "z two", "c", "/onesided"), node("STFT", "x two w", "d", "/window"),
+         node("HannWindow", "minus", "e", "/size"), node("HannWindow", "two", "f", "/type", output_datatype=8),
+         node("HannWindow", "n", "g", "/data"),
+         node("MelWeightMatrix", "two long rate low high", "h", "/edges"),
+         node("MelWeightMatrix", "two long rate high low", "i", "/order")],
+        [value("x", (1, 8, 1)), value("z", (1, 8, 2)), value("w", (1, 2)), value("n", (), I64)], "a b c d e f g h i",
+        [numpy_helper.from_array(np.int64(v), k) for k, v in (("long", 9), ("two", 2), ("minus", -1), ("rate", 16000))] +
+        [numpy_helper.from_array(np.float32(v), k) for k, v in (("low", 0), ("high", 90000))], opset=17)
 
 
 def quantized():
@@ -733,7 +748,7 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
-              quantized_errors, loops, loop_errors, types, too_large,
+              quantized_errors, loops, loop_errors, signal_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
