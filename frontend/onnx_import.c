@@ -572,12 +572,15 @@ static bool import_graph(Import *im) {
   for (size_t i = 0; i < graph->n_output; i++) {
     // An output may be an initializer that no node reads.
     Binding *b = onnx_lookup(scope, output[i]);
+    const uint32_t before = im->g->n_values;
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
+    // It has no batch then.
+    BatchDim batch_at = v && v->id < before ? batch[v->id] : (BatchDim){-1, 1};
     if (graph_find_output(im->g, output[i]))
       return diag_error(im->d, onnx_place(im->file, im->a, output[i]),
                         "output '%s' is listed twice", output[i]);
     if (v)
-      graph_output(im->g, onnx_output(im, graph->output[i], v, batch[v->id]), output[i]);
+      graph_output(im->g, onnx_output(im, graph->output[i], v, batch_at), output[i]);
     else if (!b || b->sequence)
       onnx_problem(im, onnx_place(im->file, im->a, output[i]),
                    str_format(im->a, "output '%s' is %s", output[i],

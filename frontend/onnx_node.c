@@ -275,6 +275,7 @@ Value *node_count_up(Node *n, int64_t count) {
 }
 
 Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length) {
+  if (!x) return NULL;
   int ndim = x->type->ndim;
   int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
   // The whole dimension needs no slice.

@@ -172,7 +172,8 @@ bool node_broadcast(Node *n, Value **in, int n_in);
 Value *node_scalar(Node *n, DType dtype, double x);            // a fill
 Value *node_like(Node *n, const Value *v, double x);           // a fill of its type
 Value *node_ints_value(Node *n, const int64_t *at, int count); // an i64 vector
-// Returns `length` elements along `axis` from `start`, and all along the other axes.
+// Returns `length` elements along `axis` from `start`, and all along the other axes.  NULL for
+// NULL.
 Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length);
 Value *node_unary(Node *n, OpKind kind, Value *x);
 // Returns x as the graph in the attribute changes it, with its type; x itself without the
@@ -200,6 +201,8 @@ Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep);
 
 // Indices of -n to -1 count from the end of `length`.
 Value *node_not_negative(Node *n, Value *index, int64_t length);
+// Returns whether an index from the start is out of range, or `outside` is true, which may be NULL.
+Value *node_outside(Node *n, Value *outside, Value *index, int64_t length);
 // Returns x with its dimensions from `batch` to before `end` as one: a table for each of the batch.
 Value *node_tables(Node *n, Value *x, int batch, int end);
 

@@ -3,7 +3,7 @@
 //     Attention  q (b, h, t, d), k (b, g, s, d), v (b, g, s, e)      attention
 //
 // or with heads and width in one dimension, (b, t, h d), which is reshaped to (b, t, h, d).  Past
-// keys and values precede k and v.  All that restricts the keys of a query, the mask, `is_causal`,
+// keys and values precede k and v.  All restrictions of a query's keys, the mask, `is_causal`,
 // windows and lengths, becomes one addend of the scores, which is -inf for hidden keys.
 
 #include <math.h>
@@ -15,6 +15,7 @@
 
 // (b, t, h d) to (b, h, t, d)
 Value *attention_split_heads(Node *n, Value *x, int64_t heads) {
+  if (!x) return NULL;
   const Type *t = x->type;
   // The heads are a dimension already.
   if (t->ndim == 4) return x;
@@ -81,8 +82,10 @@ static Value *visible_by_position(Node *n, const Attention *a, int64_t t, int64_
   bool right = causal || a->right >= 0;
   if (!right && a->left < 0) return NULL;
   Value *v = build_fill(n->b, DT_bool, 4, (int64_t[]){1, 1, t, s}, 1);
-  if (right) v = triangle(n, v, false, a->past + (causal ? 0 : a->right));
-  if (a->left >= 0) v = triangle(n, v, true, a->past - a->left);
+  // A wider window than all keys and queries hides none.
+  int64_t widest = t + s, after = a->right < widest ? a->right : widest;
+  if (right) v = triangle(n, v, false, a->past + (causal ? 0 : after));
+  if (a->left >= 0) v = triangle(n, v, true, a->past - (a->left < widest ? a->left : widest));
   return v;
 }
 
@@ -135,6 +138,7 @@ static Value *score_mask(Node *n, const Attention *a, bool causal) {
 // Repeats heads of keys or values (b, h/r, s, d) for the heads of the queries: each serves r
 // consecutive ones.
 Value *attention_repeat_heads(Node *n, Value *x, int64_t heads) {
+  if (!x) return NULL;
   const int64_t *d = x->type->dim;
   int64_t own = d[1];
   if (own == heads || own == 0 || heads % own) return x;
@@ -166,8 +170,8 @@ static Value *probabilities(Node *n, Value *scores, Value *mask, DType dtype) {
   return build_where(n->b, in[0], in[1], in[2]);
 }
 
-// What the op cannot give: scores as a result, scores squeezed into -softcap..softcap before the
-// mask is added, a softmax in another type.
+// For results and settings that the op lacks: scores as a result, scores squeezed into
+// -softcap..softcap before the mask is added, a softmax in another type.
 static Value *by_single_ops(Node *n, const Attention *a, Value *mask, Value **out_scores) {
   DType dtype = a->q->type->dtype;
   Value *k = attention_repeat_heads(n, a->k, a->q->type->dim[1]);

@@ -117,17 +117,16 @@ static bool continues(Node *n, const Value *condition, bool *out) {
   return true;
 }
 
-// Operands: the number of iterations, the condition, what is carried.  Body: iteration, condition,
-// carried -> condition, carried, slices.  Results: carried, slices.
+// Operands: the number of iterations, the condition, loop-carried values.  Body: iteration,
+// condition, carried values -> condition, carried values, slices.  Results: carried values, slices.
 bool import_loop(Node *n) {
   Import *im = n->im;
-  const Tensor *limit = NULL;
-  if (node_in(n, 0) && !node_setting(n, 0, "number of iterations", &limit)) return false;
+  int64_t most;
+  if (!node_setting_int(n, 0, "number of iterations", MOST_ITERATIONS + 1, &most)) return false;
   const Onnx__AttributeProto *body = node_attr(n, "body");
   int carried = n->n_in - 2, n_body = body && body->g ? (int)body->g->n_output : 0;
   int n_slices = n_body - 1 - carried;
   if (carried < 0 || n_slices < 0) return node_fail(n, "its body has %d results", n_body);
-  int64_t most = limit && type_count(limit->type) == 1 ? tensor_i(limit, 0) : MOST_ITERATIONS + 1;
   Binding *in = arena_array(im->a, Binding, carried + 2),
           *out = arena_array(im->a, Binding, n_body);
   Value **slice = arena_array(im->a, Value *, (n_slices + 1) * (MOST_ITERATIONS + 1));
@@ -173,7 +172,8 @@ bool import_scan(Node *n) {
   node_list(n, "scan_input_directions", &in_directions);
   node_list(n, "scan_output_axes", &out_axes);
   node_list(n, "scan_output_directions", &out_directions);
-  int scanned = (int)node_int(n, "num_scan_inputs", 0), states = n->n_in - scanned;
+  int64_t asked = node_int(n, "num_scan_inputs", 0);
+  int scanned = asked >= 1 && asked <= n->n_in ? (int)asked : 0, states = n->n_in - scanned;
   const Onnx__AttributeProto *body = node_attr(n, "body");
   int n_body = body && body->g ? (int)body->g->n_output : 0, n_slices = n_body - states;
   if (scanned < 1 || states < 0 || n_slices < 0)

@@ -1,5 +1,5 @@
-// Lookup by index.  All operators become a gather along one axis, with `batch` if tables have
-// indices of their own, so that their gradients are that of gather, and rows of the batch stay
+// Lookup by index.  All operators but OneHot become a gather along one axis, with `batch` if tables
+// have indices of their own, so that their gradients are that of gather, and rows of the batch stay
 // apart:
 //
 //     GatherElements  y[i,j] = x[index[i,j], j]           gather, batch=1, of x and index transposed
@@ -49,6 +49,14 @@ Value *node_not_negative(Node *n, Value *index, int64_t length) {
   Value *negative = node_binary(n, OP_less, index, node_like(n, index, 0));
   Value *from_end = node_binary(n, OP_add, index, node_like(n, index, (double)length));
   return build_where(n->b, negative, from_end, index);
+}
+
+Value *node_outside(Node *n, Value *outside, Value *index, int64_t length) {
+  if (!index) return NULL;
+  Value *low = node_binary(n, OP_less, index, node_like(n, index, 0));
+  Value *high = node_binary(n, OP_greater_equal, index, node_like(n, index, (double)length));
+  Value *either = node_binary(n, OP_or, low, high);
+  return outside ? node_binary(n, OP_or, outside, either) : either;
 }
 
 Value *node_tables(Node *n, Value *x, int batch, int end) {
@@ -152,19 +160,25 @@ bool node_tuples(Node *n, Tuples *t) {
     t->batch++;
     first++;
   }
-  // The index into the flattened dimensions.
+  // The index into the flattened dimensions.  A component out of range must not reach another row:
+  // it makes the whole index one past the end.
+  Value *outside = NULL;
   t->flat = NULL;
   for (int64_t k = first; k < depth; k++) {
     int64_t axis = t->batch + k - first, stride = product(x->dim, (int)axis + 1, t->end);
     Value *at = build_cast(n->b, component(n, index, k), DT_i64);
     if (t->end - t->batch > 1) { // each component may count from the end
       at = node_not_negative(n, at, x->dim[axis]);
+      outside = node_outside(n, outside, at, x->dim[axis]);
       at = at ? node_binary(n, OP_mul, at, node_like(n, at, (double)stride)) : NULL;
     }
     t->flat = t->flat ? node_binary(n, OP_add, t->flat, at) : at;
     if (!t->flat) return false;
   }
-  return true;
+  if (!outside) return true;
+  double end = (double)product(x->dim, (int)t->batch, t->end);
+  t->flat = build_where(n->b, outside, node_like(n, t->flat, end), t->flat);
+  return t->flat != NULL;
 }
 
 // y[b…, i…] = x[b…, index[b…, i…, 0], index[b…, i…, 1], …]
@@ -184,6 +198,7 @@ bool import_one_hot(Node *n) {
   if (!node_setting_int(n, 1, "depth", 0, &depth)) return false;
   if (!node_axis(n, node_int(n, "axis", -1), ndim, &axis)) return false;
   if (tv->ndim != 1 || tv->dim[0] != 2) return node_fail(n, "its values are not two");
+  if (ndim > MAX_NDIM) return node_fail(n, "its result has %d dimensions", ndim);
   for (int i = 0; i < ndim; i++) {
     dim[i] = i == axis ? 1 : ti->dim[i - (i > axis)];
     place[i] = i == axis ? depth : 1;

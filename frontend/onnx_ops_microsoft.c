@@ -12,20 +12,20 @@
 
 #include "frontend/onnx_attention.h"
 
-// The sum of those that are there.
-static Value *plus(Node *n, Value *x, Value *y) {
-  return !x || !y ? (x ? x : y) : node_add(n, x, y);
+// x + y, or x if the node lacks operand y.
+static Value *plus_optional(Node *n, Value *x, Value *y) {
+  return x && y ? node_add(n, x, y) : x;
 }
 
 // -- Activations -------------------------------------------------------------------------------
 
 bool import_bias_gelu(Node *n) {
-  n->out[0] = node_unary(n, OP_gelu, plus(n, n->in[0], n->in[1]));
+  n->out[0] = node_unary(n, OP_gelu, node_add(n, n->in[0], n->in[1]));
   return true;
 }
 
 bool import_fast_gelu(Node *n) {
-  n->out[0] = node_unary(n, OP_gelu_tanh, plus(n, n->in[0], node_in(n, 1)));
+  n->out[0] = node_unary(n, OP_gelu_tanh, plus_optional(n, n->in[0], node_in(n, 1)));
   return true;
 }
 
@@ -38,7 +38,7 @@ bool import_quick_gelu(Node *n) {
 
 // The first half of the last dimension, times gelu of the second one.
 bool import_bias_split_gelu(Node *n) {
-  Value *x = plus(n, n->in[0], n->in[1]);
+  Value *x = node_add(n, n->in[0], n->in[1]);
   int last = x ? x->type->ndim - 1 : -1;
   if (last < 0 || x->type->dim[last] % 2)
     return node_fail(n, "its last dimension does not split in two");
@@ -50,7 +50,7 @@ bool import_bias_split_gelu(Node *n) {
 
 // x + bias + skip
 bool import_bias_add(Node *n) {
-  n->out[0] = plus(n, plus(n, n->in[0], n->in[1]), n->in[2]);
+  n->out[0] = node_add(n, node_add(n, n->in[0], n->in[1]), n->in[2]);
   return true;
 }
 
@@ -61,7 +61,7 @@ bool import_bias_softmax(Node *n) {
   int axis;
   if (!node_axis(n, node_int(n, "axis", 1), t->ndim, &axis)) return false;
   (void)node_int(n, "is_inner_broadcast", 1);
-  Value *sum = plus(n, n->in[0], n->in[1]);
+  Value *sum = node_add(n, n->in[0], n->in[1]);
   if (!sum) return false;
   int64_t flat[] = {product(t->dim, 0, axis), product(t->dim, axis, t->ndim)};
   sum = build_reshape(n->b, sum, 2, flat);
@@ -130,7 +130,7 @@ static bool activate(Node *n, const float *given, int n_given) {
 bool import_fused_conv(Node *n) {
   const Onnx__AttributeProto *given = node_attr(n, "activation_params");
   if (!import_conv(n)) return false;
-  n->out[0] = plus(n, n->out[0], node_in(n, 3));
+  n->out[0] = plus_optional(n, n->out[0], node_in(n, 3));
   return activate(n, given ? given->floats : NULL, given ? (int)given->n_floats : 0);
 }
 
@@ -162,7 +162,7 @@ static bool skip_norm(Node *n, bool rms) {
   Value *x = n->in[0], *skip = n->in[1];
   if (x->type->ndim == 0) return node_fail(n, "operand 0 is a scalar");
   // The last operand is a bias of x.
-  Value *sum = plus(n, plus(n, x, skip), node_in(n, rms ? 3 : 4));
+  Value *sum = plus_optional(n, node_add(n, x, skip), node_in(n, rms ? 3 : 4));
   n->out[0] = normalised(n, sum, n->in[2], rms ? NULL : node_in(n, 3), rms,
                          node_float(n, "epsilon", 1e-12));
   n->out[3] = sum;
@@ -191,8 +191,8 @@ bool import_embed_layer_normalization(Node *n) {
   if (!node_in(n, 2) || !node_in(n, 3) || !node_in(n, 5) || !node_in(n, 6))
     return node_fail(n, "a table, the scale or the bias is left out");
   if (!positions) positions = node_count_up(n, t->dim[1]); // broadcast to the batch
-  Value *sum = plus(n, rows_of(n, n->in[2], tokens), rows_of(n, n->in[3], positions));
-  if (segments && node_in(n, 4)) sum = plus(n, sum, rows_of(n, node_in(n, 4), segments));
+  Value *sum = node_add(n, rows_of(n, n->in[2], tokens), rows_of(n, n->in[3], positions));
+  if (segments && node_in(n, 4)) sum = node_add(n, sum, rows_of(n, node_in(n, 4), segments));
   if (!sum || n->b->failed) return false;
   n->out[0] = normalised(n, sum, n->in[5], n->in[6], false, node_float(n, "epsilon", 1e-12));
   n->out[2] = sum;
@@ -239,7 +239,7 @@ static Value *padding_addend(Node *n, Value *mask, int64_t t, int64_t s, DType d
 static bool finish_attention(Node *n, Attention *a, Value *padding, Value *bias) {
   int64_t t = a->q->type->dim[2], s = a->k->type->dim[2];
   if (padding) padding = padding_addend(n, padding, t, s, a->q->type->dtype);
-  a->mask = plus(n, padding, bias);
+  a->mask = padding && bias ? node_add(n, padding, bias) : padding ? padding : bias;
   a->left = a->right = -1;
   a->softmax = DT_f32;
   a->causal = node_int(n, "unidirectional", 0) != 0;
@@ -277,14 +277,17 @@ bool import_microsoft_attention(Node *n) {
   if (x->type->ndim != 3 || w->type->ndim != 2)
     return node_fail(n, "its operands are %s and %s", type_text(n->a, x->type),
                      type_text(n->a, w->type));
-  bool given = node_list(n, "qkv_hidden_sizes", &sizes) && sizes.n == 3;
-  for (int i = 0; i < 3; i++)
-    width[i] = given ? sizes.at[i] : w->type->dim[1] / 3;
-  if (width[0] < 0 || width[1] < 0 || width[2] < 0 ||
-      width[0] + width[1] + width[2] != w->type->dim[1])
+  bool given = node_list(n, "qkv_hidden_sizes", &sizes) && sizes.n == 3, fits = true;
+  int64_t all = w->type->dim[1], left = all;
+  for (int i = 0; i < 3; i++) {
+    width[i] = given ? sizes.at[i] : all / 3;
+    fits = fits && width[i] >= 1 && width[i] <= left;
+    left -= fits ? width[i] : 0;
+  }
+  if (!fits || left)
     return node_fail(n, "a weight of %s has not these parts", type_text(n->a, w->type));
   Value *qkv = build_op(n->b, OP_linear, IN(x, w), ATTRS(a_b("trans", false)));
-  qkv = plus(n, qkv, bias);
+  qkv = plus_optional(n, qkv, bias);
   if (!qkv) return false;
   Attention a = {0};
   Value **part[] = {&a.q, &a.k, &a.v};
@@ -317,7 +320,7 @@ static Value *with_bias(Node *n, Value *x, Value *bias, int64_t start) {
     node_fail(n, "a bias of %s", type_text(n->a, bias->type));
     return NULL;
   }
-  return plus(n, x, node_part(n, bias, 0, start, x->type->dim[2]));
+  return node_add(n, x, node_part(n, bias, 0, start, x->type->dim[2]));
 }
 
 bool import_multi_head_attention(Node *n) {
@@ -370,7 +373,7 @@ static Value *rotary(Node *n, Value *x, Value *positions, Value *cos, Value *sin
     Value *count = node_count_up(n, x->type->dim[2]);
     if (!count) return NULL;
     count = build_reshape(n->b, count, 2, (int64_t[]){1, x->type->dim[2]});
-    positions = plus(n, count, build_cast(n->b, first, DT_i64));
+    positions = node_add(n, count, build_cast(n->b, first, DT_i64));
   }
   Value *in[] = {x, cos, sin, positions}, *out[8] = {NULL};
   Node of = *n;

@@ -24,6 +24,8 @@ enum { UINT8 = ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 };
 static Value *repeat_blocks(Node *n, Value *scale, const Type *x, int axis, int64_t block) {
   int64_t dim[MAX_NDIM + 1], all[MAX_NDIM + 1], flat[MAX_NDIM];
   const Type *t = scale->type;
+  // A block beyond the axis is as long as that.
+  if (x->ndim > 0 && block > x->dim[axis]) block = x->dim[axis] > 0 ? x->dim[axis] : 1;
   bool fits = x->ndim < MAX_NDIM;
   for (int i = 0; i < x->ndim && fits; i++) {
     int64_t blocks = x->dim[i] / block + (x->dim[i] % block > 0);
@@ -40,6 +42,7 @@ static Value *repeat_blocks(Node *n, Value *scale, const Type *x, int axis, int6
   all[axis + 1] = block;
   flat[axis] *= block;
   scale = build_broadcast(n->b, build_reshape(n->b, scale, x->ndim + 1, dim), x->ndim + 1, all);
+  if (!node_shape(n, x->ndim, flat)) return NULL;
   return node_part(n, build_reshape(n->b, scale, x->ndim, flat), axis, 0, x->dim[axis]);
 }
 
@@ -81,8 +84,8 @@ static int quantized_type(Node *n, int zero) {
   case DT_i8: return ONNX__TENSOR_PROTO__DATA_TYPE__INT8;
   case DT_i16: return ONNX__TENSOR_PROTO__DATA_TYPE__INT16;
   case DT_u16: return ONNX__TENSOR_PROTO__DATA_TYPE__UINT16;
-  case DT_i32: return ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
-  default: return UINT8;
+  case DT_u8: return UINT8;
+  default: node_fail(n, "a zero point of %s", type_text(n->a, z->type)); return UINT8;
   }
 }
 
@@ -98,7 +101,7 @@ static Value *quantize(Node *n, Value *quotient, Value *zero, int data_type, int
   }
   if (narrow && narrow->format >= 0)
     return node_cast_to(n, zero ? node_add(n, quotient, zero) : quotient, data_type);
-  if (dtype_class[to] == 'F') {
+  if (dtype_class[to] == 'F' || dtype_class[to] == 'B' || dtype_bytes[to] > 2) {
     node_fail(n, "type %s is not quantized", onnx_dtype_name(data_type));
     return NULL;
   }
@@ -147,10 +150,42 @@ bool import_quantize_linear(Node *n) {
 
 // -- DequantizeLinear --------------------------------------------------------------------------
 
-// q - zero in f32; q itself, if it was quantized here, with its gradient.
+// The float that a quantized value came from, with its gradient: also through operators between,
+// which only move, select or join elements.  NULL if the value was not quantized here.
+static Value *straight_of(Node *n, Value *q) {
+  Import *im = n->im;
+  if ((int)q->id < im->straight.n && im->straight.at[q->id]) return im->straight.at[q->id];
+  Op *op = q->def;
+  if (!op || op->out[0] != q) return NULL;
+  // A cast does not change these integers.
+  if (op->kind == OP_cast) return straight_of(n, op->in[0].value);
+  bool joins = op->kind == OP_concat;
+  bool moves = joins || op->kind == OP_reshape || op->kind == OP_transpose ||
+               op->kind == OP_slice || op->kind == OP_broadcast || op->kind == OP_gather ||
+               op->kind == OP_max_pool;
+  if (!moves) return NULL;
+  Value **in = arena_array(n->a, Value *, op->n_in);
+  bool any = false;
+  for (int i = 0; i < op->n_in; i++) {
+    in[i] = op->in[i].value;
+    if (i > 0 && !joins) continue;
+    Value *straight = straight_of(n, in[i]);
+    any = any || straight;
+    in[i] = straight ? straight : build_cast(n->b, in[i], DT_f32);
+  }
+  int n_attrs;
+  op_attr_specs(op->kind, &n_attrs);
+  Value *v = any ? build_op(n->b, op->kind, in, op->n_in, (Attrs){op->attrs, n_attrs}) : NULL;
+  if (!v) return NULL;
+  while (im->straight.n <= (int)q->id)
+    vec_push(im->a, &im->straight, NULL);
+  im->straight.at[q->id] = v;
+  return v;
+}
+
+// q - zero in f32, with the gradient of the tensor that was quantized.
 static Value *without_zero(Node *n, Value *q, Value *zero) {
-  const Import *im = n->im;
-  Value *straight = (int)q->id < im->straight.n ? im->straight.at[q->id] : NULL;
+  Value *straight = straight_of(n, q);
   Value *x = straight ? straight : build_cast(n->b, q, DT_f32);
   return zero && x ? node_sub(n, x, build_cast(n->b, zero, DT_f32)) : x;
 }
@@ -186,7 +221,11 @@ bool import_dynamic_quantize_linear(Node *n) {
   Value *none = node_like(n, low, 0);
   low = node_binary(n, OP_min, low, none);
   high = node_binary(n, OP_max, high, none);
-  Value *scale = build_scale(n->b, node_sub(n, high, low), 1.0 / 255);
+  // A tensor of zeros has no range: any scale will do.
+  Value *span = node_sub(n, high, low);
+  if (!span) return false;
+  span = build_where(n->b, node_binary(n, OP_greater, span, none), span, node_like(n, span, 1));
+  Value *scale = build_scale(n->b, span, 1.0 / 255);
   // round(0 - low / scale), within 0..255.
   Value *zero = node_div(n, node_sub(n, none, low), scale);
   if (!zero) return false;
@@ -316,7 +355,8 @@ bool import_qlinear_conv(Node *n) {
     dim[i] = i == 1 ? sum->type->dim[1] : 1;
   // Scales of filters are scales of channels.
   Value *scale = n->in[4];
-  if (type_count(scale->type) > 1) scale = build_reshape(n->b, scale, ndim, dim);
+  bool each = type_count(scale->type) > 1;
+  scale = each ? build_reshape(n->b, scale, ndim, dim) : build_scalar(n->b, scale);
   if (bias) sum = node_add(n, sum, build_reshape(n->b, bias, ndim, dim));
-  return requantize(n, sum, type_count(scale->type) > 1 ? scale : build_scalar(n->b, scale));
+  return requantize(n, sum, scale);
 }

@@ -145,6 +145,7 @@ static bool read_layer(Node *n, Layer *l, const char *const *defaults) {
   if (l->t < 1 || l->b < 1 || l->h < 1)
     return node_fail(n, "%lld time steps of %lld rows with %lld hidden units", (long long)l->t,
                      (long long)l->b, (long long)l->h);
+  if (l->h > INT32_MAX) return node_fail(n, "%lld hidden units", (long long)l->h);
   if (node_attr(n, "clip") && !(l->clip > 0))
     return node_fail_hint(n, "leave clip out for no limit", "its clip is %g", l->clip);
   int64_t d = l->directions, rows = l->gates * l->h;
@@ -161,9 +162,8 @@ static bool read_layer(Node *n, Layer *l, const char *const *defaults) {
   keep_state(n, 6, l->b);
   l->x = l->batch_major ? build_transpose(n->b, x, (int64_t[]){1, 0, 2}) : x;
   Value *lengths = node_in(n, 4);
-  if (lengths && dtype_class[lengths->type->dtype] == 'F')
-    return node_fail(n, "its sequence_lens are %s and must be integers",
-                     type_text(n->a, lengths->type));
+  if (lengths && lengths->type->dtype != DT_i32)
+    return node_fail(n, "its sequence_lens are %s and must be i32", type_text(n->a, lengths->type));
   l->lengths = lengths ? build_cast(n->b, lengths, DT_i32)
                        : build_fill(n->b, DT_i32, 1, (int64_t[]){l->b}, (double)l->t);
   return !n->b->failed;

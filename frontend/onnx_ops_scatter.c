@@ -4,8 +4,8 @@
 //     the same, with an index that is equal for all j   scatter of rows: y[index[i]] = u[i]
 //     ScatterND        y[index[i,0], index[i,1]] = u[i]  scatter of x flattened
 //
-// Rows are what exporters make of index_add, index_copy and scatter along expanded indices, as in
-// message passing.  Their sum is x + gather_back, which may be split along the indices.
+// Exporters write rows for index_add, index_copy and scatter along expanded indices, as in message
+// passing.  Their sum is x + gather_back, which may be split along the indices.
 
 #include "frontend/onnx_node.h"
 
@@ -95,10 +95,14 @@ static Value *flattened(Node *n, const Type *x, Value *index, int axis) {
   }
   Value *at = node_not_negative(n, build_cast(n->b, index, DT_i64), x->dim[axis]);
   if (!at) return NULL;
+  Value *outside = node_outside(n, NULL, at, x->dim[axis]);
   double stride = (double)product(x->dim, axis + 1, x->ndim);
-  at = node_binary(n, OP_mul, at, node_like(n, at, stride));
+  at = node_mul(n, at, node_like(n, at, stride));
   Value *others = build_constant(n->b, type_new(n->b->g->module, DT_i64, t->ndim, t->dim), rest);
-  return node_binary(n, OP_add, at, others);
+  at = node_add(n, at, others);
+  // An index out of range must not reach another row: it becomes one past the end.
+  return at && outside ? build_where(n->b, outside, node_like(n, at, (double)type_count(x)), at)
+                       : NULL;
 }
 
 bool import_scatter_elements(Node *n) {

@@ -5,8 +5,8 @@
 //                                               note: all ranks use 8 threads, as rank 0 on a
 //
 // Kernels choose the order of their additions by both.  Ranks with other choices would compute
-// other bits of what they hold in common, and --check-replicas could not tell them from corrupted
-// ones. As all ranks wait for the slowest one in every step, the others lose little.
+// other bits of their common shards, and --check-replicas could only judge the size of a
+// difference. As all ranks wait for the slowest one in every step, the others lose little.
 
 #include <omp.h>
 #include <stdlib.h>

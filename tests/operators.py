@@ -48,6 +48,8 @@ number that is known on import; sequences are resolved on import.
 | kind | operators |
 |---|---|"""]
     for title, rows in operators():
+        if not rows:  # of operators that are refused
+            continue
         names = ", ".join(f"{name} ({since})" if since > 1 else name for name, since in sorted(rows.items()))
         out.append(f"| {title.lower()} | {names} |")
     if any(since > 1 for _, rows in operators() for since in rows.values()):

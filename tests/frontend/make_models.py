@@ -485,6 +485,41 @@ def quantized():
         [weight("w", 3, 3), packed, zeros, scales, blocks, numpy_helper.from_array(np.float32(0.5), "s")], opset=25)
 
 
+def quantized_between():
+    """Operators that move and select elements, between QuantizeLinear and DequantizeLinear."""
+    return model(
+        [node("Conv", "x w", "h", "/conv"), node("QuantizeLinear", "h s zero", "q", "/quantize"),
+         node("MaxPool", "q", "m", "/pool", kernel_shape=[2, 2]), node("Transpose", "m", "t", "/transpose", perm=[0, 2, 3, 1]),
+         node("Concat", "t t", "c", "/concat", axis=3), node("DequantizeLinear", "c s zero", "y", "/dequantize")],
+        [value("x", (1, 2, 4, 4))], "y",
+        [weight("w", 3, 2, 1, 1), numpy_helper.from_array(np.float32(0.5), "s"), numpy_helper.from_array(np.uint8(3), "zero")],
+        opset=21)
+
+
+def hostile():
+    """Operands and attributes that contradict each other, are empty or overflow."""
+    ms, big = "com.microsoft", 2 ** 62
+    one = body([node("Identity", "go", "on"), node("Exp", "c", "d")], "i go c", "on d")
+    scan = body([node("Add", "s a", "t")], "s a", "t")
+    return model(
+        [node("Attention", "x w6 b", "a1", "/rows", domain=ms, num_heads=2),
+         node("Attention", "x w8 b", "a2", "/sizes", domain=ms, num_heads=2, qkv_hidden_sizes=[2 ** 63 - 1, 2 ** 63 - 1, 26]),
+         node("MultiHeadAttention", "x kv _ none", "a3", "/bias", domain=ms, num_heads=2),
+         node("DequantizeLinear", "q scales zeros", "a4", "/blocks", axis=1, block_size=big),
+         node("QuantizeLinear", "x s zero32", "a5", "/zero"),
+         node("GRU", "x w3 r3", "a6", "/hidden", hidden_size=big), node("LSTM", "x w4 r4 _ seq", "a7", "/lengths", hidden_size=2),
+         node("OneHot", "eight depth values", "a8", "/dimensions"),
+         node("Scan", "s x", "a9", "/scan", body=scan, num_scan_inputs=-2 ** 31),
+         node("Loop", "seq _ s", "a10", "/loop", body=one)],
+        [value("x", (2, 3, 8)), value("kv", (2, 3, 2, 2, 4)), value("q", (2, 4), TensorProto.UINT8),
+         value("eight", (1,) * 8, I64)], " ".join(f"a{i}" for i in range(1, 11)),
+        [weight("w6", 6, 24), weight("w8", 8, 24), weight("b", 24), weight("none", 0), weight("scales", 2, 3),
+         numpy_helper.from_array(np.ones((2, 1), np.uint8), "zeros"), numpy_helper.from_array(np.float32(0.5), "s"),
+         numpy_helper.from_array(np.int32(0), "zero32"), weight("w3", 1, 6, 8), weight("r3", 1, 6, 2), weight("w4", 1, 8, 8),
+         weight("r4", 1, 8, 2), ints("seq", 2, 2, 2), ints("depth", 3),
+         weight("values", 2)], opset=21, domains=[ms])
+
+
 def quantized_errors():
     three = numpy_helper.from_array(np.ones(3, np.float32), "three")
     return model(
@@ -748,7 +783,7 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
-              quantized_errors, loops, loop_errors, signal_errors, types, too_large,
+              quantized_errors, quantized_between, hostile, loops, loop_errors, signal_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,

@@ -490,10 +490,13 @@ def pipes():
     os.mkfifo("fifo")
     job = subprocess.Popen([PROGRAMS / "line1", *DATA, "--steps", "50", "--log", "fifo"], stdout=subprocess.DEVNULL,
                            stderr=subprocess.PIPE, text=True)
-    time.sleep(0.3)
+    err = line = job.stderr.readline()
+    while line and "waiting for a reader" not in line:
+        line = job.stderr.readline()
+        err += line
     with open("fifo") as f:
         lines = [json.loads(line)["step"] for line in f]
-    err = job.communicate(timeout=30)[1]
+    err += job.communicate(timeout=30)[1]
     check("a FIFO", job.returncode == 0 and lines == list(range(50)) and "waiting for a reader of 'fifo'" in err, err, lines)
     # A reader that ends is a warning, and the exit status.
     job = subprocess.Popen([PROGRAMS / "slow1", *DATA, "--steps", "200", "--log", "fifo", "--save", "fifo.st"],
