@@ -352,6 +352,7 @@ static Value *low_bits(Node *n, Value *x, const OnnxNarrow *narrow, DType to) {
 
 // To bool, everything but zero is true.
 Value *node_cast(Node *n, Value *x, DType to) {
+  if (!x) return NULL;
   if (to != DT_bool || x->type->dtype == DT_bool) return build_cast(n->b, x, to);
   return node_unary(n, OP_not, node_binary(n, OP_equal, x, node_like(n, x, 0)));
 }
@@ -363,6 +364,7 @@ Value *node_cast_to(Node *n, Value *x, int data_type) {
     node_fail(n, "type %s is not supported", onnx_dtype_name(data_type));
     return NULL;
   }
+  if (!x) return NULL;
   to = onnx_compute_dtype(to, n->im->o->keep_f64 && !narrow);
   if (narrow && narrow->format < 0) return low_bits(n, x, narrow, to);
   if (!narrow) return node_cast(n, x, to);
