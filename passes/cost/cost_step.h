@@ -8,8 +8,8 @@
 // Ranks run their ops in program order, as generated code does.  They communicate in that order
 // too, one collective after the other, as the runtime's queue does (rt/README.md):
 //
-//   * Collectives that overlap on the target (op_overlaps) are asynchronous: all of them on CPUs,
-//     all_reduce on GPUs.  The rank waits for one before the first reader of its result or the op
+//   * Collectives that overlap in the prices of the target (op_overlaps) are asynchronous: those of
+//     kind all_reduce.  The rank waits for one before the first reader of its result or the op
 //     that overwrites its operand, before the next micro-batch, and at the end (in_flight.h), so
 //     gradient reduction overlaps with backward, and gathered weights with the update.
 //   * Every other collective or move blocks the rank in its position, and so do those before it in
