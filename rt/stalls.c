@@ -23,7 +23,7 @@
 
 #include "comm.h"
 
-enum { SETTLE_TURNS = 30, TURN_MS = 100, CIRCLE_TURNS = 20 };
+enum { SETTLE_TURNS = 30, TURN_MS = 100, CIRCLE_TURNS = 20, CONFIRMED = 3 };
 
 // A circle that was found: the bytes that its ranks have moved, and in how many turns they did not.
 typedef struct Circle {
@@ -134,7 +134,7 @@ bool nnrt_stall_find(NnrtComm *c, int lane, double seconds, char *text, size_t s
   pthread_mutex_lock(&c->lock);
   int64_t done = c->queue[lane].n_done;
   pthread_mutex_unlock(&c->lock);
-  int found = -1;
+  int found = -1, times = 0;
   Circle circle = {0};
   for (int turn = 0; turn < SETTLE_TURNS && found < 0; turn++) {
     if (turn > 0) nanosleep(&(struct timespec){.tv_nsec = TURN_MS * 1000000L}, NULL);
@@ -144,6 +144,8 @@ bool nnrt_stall_find(NnrtComm *c, int lane, double seconds, char *text, size_t s
     bool over = c->queue[lane].n_done != done || c->code;
     pthread_mutex_unlock(&c->lock);
     if (over) return false;
+    // A rank that has just written its files leaves them before the others know.
+    if (found > 0 && ++times < CONFIRMED && turn + 1 < SETTLE_TURNS) found = -1;
   }
   // Its own communicating thread is busy, or that of a rank on the chain.
   if (found < 0) snprintf(text, size, "another rank is gone or stopped");
