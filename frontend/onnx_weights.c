@@ -74,15 +74,9 @@ enum { N_DATA_TYPES = sizeof data_types / sizeof *data_types };
 
 // Those of 8 bits or less, but for int8 and uint8.
 static const OnnxNarrow narrows[N_DATA_TYPES] = {
-    [FLOAT8E4M3FN] = {8, 0},
-    [FLOAT8E4M3FNUZ] = {8, 1},
-    [FLOAT8E5M2] = {8, 2},
-    [FLOAT8E5M2FNUZ] = {8, 3},
-    [UINT4] = {4, -1},
-    [INT4] = {4, -1},
-    [FLOAT4E2M1] = {4, 4},
-    [FLOAT8E8M0] = {8, 5},
-    [UINT2] = {2, -1},
+    [FLOAT8E4M3FN] = {8, 0},   [FLOAT8E4M3FNUZ] = {8, 1}, [FLOAT8E5M2] = {8, 2},
+    [FLOAT8E5M2FNUZ] = {8, 3}, [UINT4] = {4, -1},         [INT4] = {4, -1},
+    [FLOAT4E2M1] = {4, 4},     [FLOAT8E8M0] = {8, 5},     [UINT2] = {2, -1},
     [INT2] = {2, -1},
 };
 

@@ -7,8 +7,8 @@
 //     job 2     phase 1 ─── delay ───→ sum, phase 2 ─── delay ───→ done
 //     job 3       small ─── delay ───→ sum                          done, since those before it are
 //
-// Each of the two phases has its channel (wire.h), where the messages between two ranks are in the
-// order of the jobs: jobs begin in it, and so do second phases.  So nothing has to be agreed: how
+// Each of the two phases has its channel (wire.h), with the messages between two ranks in the order
+// of the jobs: jobs begin in it, and so do second phases.  So nothing has to be agreed: how
 // far each rank has come, and the size of its window, do not change the order of bytes.  Were both
 // phases on one channel, its order would depend on the arrival of the messages of others.  A large
 // job has one channel for both, and those after it begin after its end.

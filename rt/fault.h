@@ -28,7 +28,7 @@ static inline const char *nnrt_fault_text(int number) {
   }
 }
 
-// Returns the stack pointer of the code that was interrupted; `otherwise`, where it is not known.
+// Returns the stack pointer of the code that was interrupted; `otherwise`, if it is unknown.
 static inline uintptr_t nnrt_fault_stack(const void *context, uintptr_t otherwise) {
   const ucontext_t *c = context;
 #if defined(__x86_64__)

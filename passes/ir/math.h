@@ -134,7 +134,7 @@ static inline double m_narrow(double x, double format, double saturate) {
     return f == 6 && size == 0 ? ldexp(1, -127) : power;
   }
   int mantissa = formats[f].mantissa, ones = 1 << mantissa;
-  // One number more, as if the exponent had no end: what is nearest to that overflows.
+  // One number more, as if the exponent had no end: a value nearest to it overflows.
   for (int code = 0;; code++) {
     int e = code >> mantissa;
     double of = e == 0 ? ldexp(code, 1 - formats[f].bias - mantissa)

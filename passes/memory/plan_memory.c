@@ -20,7 +20,7 @@
 // search only asks which values share a block (planner/search/lives.h). Values in host memory
 // (ir/analysis/place.h) have offsets in a slab there, by the same rules.
 //
-// Operands of collectives live longer, so that these overlap for longer, where that takes no memory
+// Operands of collectives live longer, so that these overlap for longer, if the slab does not grow
 // (plan_in_flight.c).
 //
 // Operands of deferred updates (ir/analysis/deferred.h) live from their op to the end of the step,
