@@ -251,8 +251,9 @@ static const char *use_prep(Writer *w, const Op *op, int prep) {
 
 static bool no_kernel(Writer *w, const Op *op) {
   const Value *of = op->n_in > 0 ? op->in[0].value : op->out[0];
-  diag_error(w->p->d, op->loc, "%s: there is no %s kernel for %s", op_info[op->kind].name,
-             target_info[target_of(w)].name, type_text(w->arena, of->type));
+  diag_problem(w->p->d, PROBLEM_kernel, op->loc, "%s: there is no %s kernel for %s",
+               op_info[op->kind].name, target_info[target_of(w)].name,
+               type_text(w->arena, of->type));
   if (op_info[op->kind].formula)
     diag_hint(w->p->d, "elementwise ops become kernels in pass 'fuse', which has not run");
   return false;

@@ -18,6 +18,7 @@ set(FRONTEND_FILES
   onnx_batch_first.c
   onnx_shape.c
   onnx_skeleton.c
+  onnx_stand_in.c
   onnx_tensor.c
   onnx_ties.c
   onnx_torch.c

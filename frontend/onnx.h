@@ -49,6 +49,13 @@ typedef struct OnnxOptions {
   // (axes, a shape, a condition).  They stay inputs.
   const char *const *hints;
   int n_hints;
+  // Whether the loss depends on an output of the graph; NULL: no training step is made of the
+  // model. After a problem, ops without a gradient are reported, too; none before nodes that the
+  // globs `detached` match.
+  bool (*makes_loss)(const void *of, Graph *g, const char *output);
+  const void *makes_loss_of;
+  const char *const *detached;
+  int n_detached;
   // The target whose kernels must compute the ops, or NULL: any element type.
   const Target *target;
 } OnnxOptions;

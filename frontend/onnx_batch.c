@@ -116,14 +116,16 @@ static bool check_fixed_batch(const Shapes *s) {
   // --batch does not contradict the file; but a symbol bound by --dim may be the real batch.
   if (as_asked) {
     if (!other_batch(s, true, &(int){0}, &(size_t){0})) return true;
-    diag_warning(d, input_loc(s, fixed), "dimension 0 of input '%s', fixed at %lld, is the batch",
-                 onnx_str(fixed->name), (long long)input_dim(fixed, 0)->dim_value);
+    diag_doubt(d, PROBLEM_batch, input_loc(s, fixed),
+               "dimension 0 of input '%s', fixed at %lld, is the batch", onnx_str(fixed->name),
+               (long long)input_dim(fixed, 0)->dim_value);
     hint_at_batch_dim(s, true, "");
     return true;
   }
-  diag_error(d, input_loc(s, fixed),
-             "dimension 0 of input '%s' is fixed at %lld, so it is no batch of %lld",
-             onnx_str(fixed->name), (long long)input_dim(fixed, 0)->dim_value, (long long)o->batch);
+  diag_problem(d, PROBLEM_batch, input_loc(s, fixed),
+               "dimension 0 of input '%s' is fixed at %lld, so it is no batch of %lld",
+               onnx_str(fixed->name), (long long)input_dim(fixed, 0)->dim_value,
+               (long long)o->batch);
   hint_at_batch_dim(s, false, "export the model with a symbolic batch dimension");
   return false;
 }
@@ -134,9 +136,9 @@ static bool check_bound_batch(const Shapes *s) {
   int64_t bound = dim_option_size(s, option), batch = s->im->o->batch;
   // One of the two is not given, or they agree.
   if (bound < 0 || batch == 0 || bound == batch) return true;
-  diag_error(s->im->d, s->im->file->loc,
-             "the batch is '%s', which --dim %s makes %lld and --batch %lld", s->batch,
-             s->im->o->dims[option], (long long)bound, (long long)batch);
+  diag_problem(s->im->d, PROBLEM_batch, s->im->file->loc,
+               "the batch is '%s', which --dim %s makes %lld and --batch %lld", s->batch,
+               s->im->o->dims[option], (long long)bound, (long long)batch);
   hint_at_batch_dim(s, false,
                     "give one of them; --batch-dim NAME says that the batch is another dimension");
   return false;
@@ -148,8 +150,8 @@ bool check_batch(const Shapes *s) {
   // --batch-dim must name a symbol of some input.
   for (int i = 0; i < s->n; i++)
     if (batch_axis(s->input[i], o->batch_dim) >= 0) return check_bound_batch(s);
-  diag_error(s->im->d, s->im->file->loc, "no input has a dimension '%s' for the batch",
-             o->batch_dim);
+  diag_problem(s->im->d, PROBLEM_batch, s->im->file->loc,
+               "no input has a dimension '%s' for the batch", o->batch_dim);
   hint_at_symbols(s);
   return false;
 }

@@ -52,9 +52,10 @@ Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, Bat
   }
   int batch = batch_dim(at);
   if (batch < 0) batch = onnx_declared_batch(im, output, v->type);
-  if (batch < 0 && im->batch_moved) {
-    diag_warning(im->d, loc, "no dimension of output '%s', %s, is known to be the batch",
-                 onnx_str(output->name), type_text(im->a, v->type));
+  if (batch < 0 && im->batch_moved && !im->problems.all.n) {
+    diag_doubt(im->d, PROBLEM_batch, loc,
+               "no dimension of output '%s', %s, is known to be the batch", onnx_str(output->name),
+               type_text(im->a, v->type));
     diag_hint(im->d, "a loss of it takes dimension 0; name the batch in the output's shape");
   }
   // It is in front already, or unknown.

@@ -99,7 +99,7 @@ static bool wrong(Reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 static bool wrong(Reader *r, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  onnx_problem(r->im, r->node->loc, str_vformat(r->im->a, fmt, args), NULL, NULL);
+  onnx_problem(r->im, PROBLEM_annotations, r->node->loc, str_vformat(r->im->a, fmt, args), NULL);
   va_end(args);
   r->all->failed = true;
   return false;

@@ -96,11 +96,15 @@ static void report(Import *im, const Op *op, DType of, Target t) {
   const char *cause =
       str_format(im->a, "%s: there is no %s kernel for %s, only for %s", op_info[op->kind].name,
                  target_info[t].name, dtype_name[of], kernels);
-  onnx_problem(im, op->loc, cause, "cast the operands in the model, as to float",
-               operands_text(im->a, op));
+  problem_add(&im->problems, (ModelProblem){.kind = PROBLEM_kernel,
+                                            .loc = op->loc,
+                                            .cause = cause,
+                                            .hint = "cast the operands in the model, as to float",
+                                            .detail = operands_text(im->a, op),
+                                            .op = op_info[op->kind].name});
 }
 
-bool onnx_element_types(Import *im) {
+bool onnx_element_types(Import *im, bool whole) {
   if (!im->o->target) return true;
   Target t = *im->o->target;
   char name[128];
@@ -109,11 +113,16 @@ bool onnx_element_types(Import *im) {
     // Without kernels: elementwise ops, views, constants, and ops that a pass replaces.
     bool kernels = !str_equal(info->kernels[t], "-");
     if (!kernels || op->callee || kernel_name(op, t, name, sizeof name)) continue;
+    // After a failed import there is arithmetic that is known, and would be no op of the module.
+    bool known = !whole;
+    for (int i = 0; known && i < op->n_out; i++)
+      known = onnx_is_known(im, op->out[i]);
+    if (known) continue;
     DType of = kernel_telling(op)->type->dtype, to;
     if (!wider(op->kind, t, of, &to))
       report(im, op, of, t);
     else if (!widen(im, op, of, to))
       return false;
   }
-  return onnx_report(im);
+  return true;
 }

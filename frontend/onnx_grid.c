@@ -36,7 +36,7 @@ typedef struct Grid {
 } Grid;
 
 static bool wrong(const Grid *g, const AnnotatedNode *node, const char *text) {
-  onnx_problem(g->im, node ? node->loc : g->im->file->loc, text, NULL, NULL);
+  onnx_problem(g->im, PROBLEM_annotations, node ? node->loc : g->im->file->loc, text, NULL);
   g->all->failed = true;
   return false;
 }

@@ -94,8 +94,8 @@ bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g) {
     // Sparse ones are reported, with all other unsupported parts of the model.
     const Onnx__TensorProto *values = g->sparse_initializer[i]->values;
     const char *name = onnx_str(values ? values->name : NULL);
-    onnx_problem(im, onnx_place(im->file, im->m->arena, name),
-                 "a sparse initializer is not supported", "store it as a dense one", NULL);
+    onnx_problem(im, PROBLEM_tensor, onnx_place(im->file, im->m->arena, name),
+                 "a sparse initializer is not supported", "store it as a dense one");
     onnx_bind(im, scope, name, NULL, true);
   }
   return true;
@@ -171,10 +171,13 @@ static const struct {
 };
 
 static const char *hint_for(const char *domain, const char *name) {
+  if (str_equal(domain, "com.microsoft"))
+    return "export the model without operators of other domains: onnxruntime's optimizers write "
+           "these, so take the model from before them";
   if (*domain) return "export the model without operators of other domains";
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
     if (str_equal(refused[i].name, name)) return refused[i].why;
-  return NULL;
+  return problem_info[PROBLEM_operator].way_out;
 }
 
 static const Row rows[] = {
@@ -216,31 +219,11 @@ static bool import_plain_binary(Node *n) {
   return true;
 }
 
-static const char *plain_domain(const char *domain) {
+const char *onnx_domain(const char *domain) {
   return str_equal(domain, "ai.onnx") ? "" : domain;
 }
 
-// "Gemm, opset 13, of f32[8,16], f32[16,4], -"
-static const char *describe_node(Import *im, const Scope *scope, const Onnx__NodeProto *node,
-                                 int64_t opset) {
-  StrBuf b = {.arena = im->a};
-  const char *domain = plain_domain(onnx_str(node->domain));
-  strbuf_addf(&b, "%s%s%s, opset %lld", domain, *domain ? "." : "", onnx_str(node->op_type),
-              (long long)opset);
-  for (size_t i = 0; i < node->n_input; i++) {
-    const char *name = onnx_str(node->input[i]);
-    // Operands that failed or are missing have no type.
-    const Binding *in = *name ? onnx_lookup(scope, name) : NULL;
-    strbuf_addf(&b, "%s%s", i ? ", " : ", of ",
-                in && in->v          ? type_text(im->a, in->v->type)
-                : in && in->sequence ? "a sequence"
-                : *name              ? "?"
-                                     : "-");
-  }
-  return b.at;
-}
-
-static const Loc *node_loc(Import *im, const Scope *scope, const Onnx__NodeProto *node) {
+const Loc *onnx_node_loc(Import *im, const Scope *scope, const Onnx__NodeProto *node) {
   return onnx_place(im->file, im->m->arena, onnx_node_name(im->m->arena, scope, node));
 }
 
@@ -250,15 +233,35 @@ static bool is_first_problem(Node *n) {
   return first;
 }
 
+static void fail(Node *n, ProblemKind kind, const char *hint, const char *fmt, va_list args)
+    PRINTF_LIKE(4, 0);
+
+static void fail(Node *n, ProblemKind kind, const char *hint, const char *fmt, va_list args) {
+  // A setting that depends on a failed node is a consequence.
+  for (int i = 0; i < n->n_in; i++) {
+    const Value *v = node_in(n, i);
+    bool setting = kind != PROBLEM_form || (v && dtype_class[v->type->dtype] != 'F');
+    if (setting && onnx_after_stand_in(n->im, v)) return;
+  }
+  const char *text = str_vformat(n->a, fmt, args);
+  onnx_node_problem(n->im, kind, n->scope, n->proto, str_format(n->a, "%s: %s", n->op, text), hint);
+}
+
+bool node_fail_as(Node *n, ProblemKind kind, const char *hint, const char *fmt, ...) {
+  if (!is_first_problem(n)) return false;
+  va_list args;
+  va_start(args, fmt);
+  fail(n, kind, hint, fmt, args);
+  va_end(args);
+  return false;
+}
+
 bool node_fail_hint(Node *n, const char *hint, const char *fmt, ...) {
   if (!is_first_problem(n)) return false;
   va_list args;
   va_start(args, fmt);
-  const char *text = str_vformat(n->a, fmt, args);
+  fail(n, PROBLEM_form, hint, fmt, args);
   va_end(args);
-  // The report has the types of the operands.
-  onnx_problem(n->im, n->b->origin.loc, str_format(n->a, "%s: %s", n->op, text), hint,
-               describe_node(n->im, n->scope, n->proto, n->opset));
   return false;
 }
 
@@ -266,16 +269,14 @@ bool node_fail(Node *n, const char *fmt, ...) {
   if (!is_first_problem(n)) return false;
   va_list args;
   va_start(args, fmt);
-  const char *text = str_vformat(n->a, fmt, args);
+  fail(n, PROBLEM_form, NULL, fmt, args);
   va_end(args);
-  onnx_problem(n->im, n->b->origin.loc, str_format(n->a, "%s: %s", n->op, text), NULL,
-               describe_node(n->im, n->scope, n->proto, n->opset));
   return false;
 }
 
 // Looks up the operands.  False if one is poisoned or missing.
-static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
-                          Value **in, const Sequence **in_sequence) {
+static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node, Value **in,
+                          const Sequence **in_sequence) {
   bool ok = true;
   for (size_t i = 0; i < node->n_input; i++) {
     const char *name = onnx_str(node->input[i]);
@@ -283,10 +284,9 @@ static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node,
     Binding *b = onnx_lookup(scope, name);
     // No scope has the name.
     if (!b)
-      onnx_problem(
-          im, node_loc(im, scope, node),
-          str_format(im->a, "'%s' is not an input, an initializer or a node's output", name), NULL,
-          describe_node(im, scope, node, opset));
+      onnx_node_problem(
+          im, PROBLEM_graph, scope, node,
+          str_format(im->a, "'%s' is not an input, an initializer or a node's output", name), NULL);
     in_sequence[i] = b ? b->sequence : NULL;
     if (b && !b->poisoned && !b->v && !b->init) continue; // left out in this function's call
     // A poisoned operand was reported at its own node.
@@ -310,7 +310,7 @@ static int narrow_of(const Node *n, int i) {
 // Runs the row's function and binds the results.
 static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
                           const Row *row, Value **in, const Sequence **in_sequence) {
-  Builder b = {.g = im->g, .origin = {.loc = node_loc(im, scope, node)}, .d = im->caught};
+  Builder b = {.g = im->g, .origin = {.loc = onnx_node_loc(im, scope, node)}, .d = im->caught};
   Node n = {.op = row->name,
             .opset = (int)opset,
             .index = im->n_nodes,
@@ -357,7 +357,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
     if (!at) return false;
     at += strlen("error: ");
     const char *text = str_copy_n(im->a, at, strcspn(at, "\n"));
-    onnx_problem(im, b.origin.loc, text, NULL, describe_node(im, scope, node, n.opset));
+    onnx_node_problem(im, PROBLEM_operands, scope, node, text, NULL);
     return false;
   }
   for (int i = 0; i < n.n_out; i++) {
@@ -378,27 +378,11 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
 // -- Functions ---------------------------------------------------------------------------------
 
 static const char *function_key(Arena *a, const char *domain, const char *name) {
-  return str_format(a, "%s:%s", plain_domain(onnx_str(domain)), onnx_str(name));
+  return str_format(a, "%s:%s", onnx_domain(onnx_str(domain)), onnx_str(name));
 }
 
-static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
-                        const Onnx__FunctionProto *f) {
-  const Loc *loc = node_loc(im, scope, node);
-  const char *detail = describe_node(im, scope, node, opset);
-  // Recursion would not end: functions are put in place.
-  for (const Scope *s = scope; s; s = s->caller)
-    if (s->function == f) {
-      onnx_problem(im, loc, str_format(im->a, "function '%s' calls itself", onnx_str(f->name)),
-                   NULL, detail);
-      return false;
-    }
-  if (node->n_input > f->n_input || node->n_output > f->n_output) {
-    onnx_problem(im, loc,
-                 str_format(im->a, "function '%s' has %zu inputs and %zu outputs",
-                            onnx_str(f->name), f->n_input, f->n_output),
-                 NULL, detail);
-    return false;
-  }
+Scope *onnx_call_scope(Import *im, const Scope *scope, const Onnx__NodeProto *node,
+                       const Onnx__FunctionProto *f) {
   // The body sees only its operands, with the opsets of its own.
   Scope *body = onnx_scope_new(im, NULL);
   body->call = node;
@@ -407,6 +391,26 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
   body->prefix = onnx_node_name(im->a, scope, node);
   body->n_opsets = f->n_opset_import ? f->n_opset_import : scope->n_opsets;
   body->opsets = f->n_opset_import ? f->opset_import : scope->opsets;
+  return body;
+}
+
+static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node,
+                        const Onnx__FunctionProto *f) {
+  // Recursion would not end: functions are put in place.
+  for (const Scope *s = scope; s; s = s->caller)
+    if (s->function == f) {
+      onnx_node_problem(im, PROBLEM_function, scope, node,
+                        str_format(im->a, "function '%s' calls itself", onnx_str(f->name)), NULL);
+      return false;
+    }
+  if (node->n_input > f->n_input || node->n_output > f->n_output) {
+    onnx_node_problem(im, PROBLEM_function, scope, node,
+                      str_format(im->a, "function '%s' has %zu inputs and %zu outputs",
+                                 onnx_str(f->name), f->n_input, f->n_output),
+                      NULL);
+    return false;
+  }
+  Scope *body = onnx_call_scope(im, scope, node, f);
   // An omitted operand is omitted for its readers in the body as well.
   for (size_t i = 0; i < f->n_input; i++) {
     const char *name = i < node->n_input ? onnx_str(node->input[i]) : "";
@@ -419,10 +423,10 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
     Binding *b = onnx_lookup(body, onnx_str(f->output[i]));
     if (!*onnx_str(node->output[i])) continue;
     if (!b) {
-      onnx_problem(im, loc,
-                   str_format(im->a, "function '%s' does not define its output '%s'",
-                              onnx_str(f->name), onnx_str(f->output[i])),
-                   NULL, detail);
+      onnx_node_problem(im, PROBLEM_function, scope, node,
+                        str_format(im->a, "function '%s' does not define its output '%s'",
+                                   onnx_str(f->name), onnx_str(f->output[i])),
+                        NULL);
       return false;
     }
     onnx_binding_value(im, b); // of an initializer
@@ -433,44 +437,61 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
 
 // -- Bodies ------------------------------------------------------------------------------------
 
-static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
-  const char *name = onnx_str(node->op_type), *domain = plain_domain(onnx_str(node->domain));
+Operator onnx_operator(Import *im, const Scope *scope, const Onnx__NodeProto *node) {
+  Operator out = {.name = onnx_str(node->op_type), .domain = onnx_domain(onnx_str(node->domain))};
   // A model without the domain's opset has opset 1, by the standard.
-  int64_t opset = 1;
+  out.opset = 1;
   for (size_t i = 0; i < scope->n_opsets; i++)
-    if (str_equal(plain_domain(onnx_str(scope->opsets[i]->domain)), domain)) {
-      opset = scope->opsets[i]->version;
+    if (str_equal(onnx_domain(onnx_str(scope->opsets[i]->domain)), out.domain)) {
+      out.opset = scope->opsets[i]->version;
       break;
     }
+  // The model's own functions override operators of the same name.
+  int function = name_map_find(&im->functions, function_key(im->a, out.domain, out.name));
+  if (function >= 0) {
+    out.function = onnx_model(im->file)->functions[function];
+    return out;
+  }
+  // The row of the newest form up to the opset.
+  int newest = out.opset < 1 ? 1 : (int)out.opset;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (str_equal(rows[i].name, out.name) && str_equal(rows[i].domain, out.domain) &&
+        rows[i].since <= newest && (!out.row || rows[i].since > out.row->since))
+      out.row = &rows[i];
+  return out;
+}
+
+void onnx_operator_problem(Import *im, const Scope *scope, const Onnx__NodeProto *node) {
+  Operator o = onnx_operator(im, scope, node);
+  const char *cause =
+      str_format(im->a, "%s%s%s is not supported", o.domain, *o.domain ? "." : "", o.name);
+  onnx_node_problem(im, PROBLEM_operator, scope, node, cause, hint_for(o.domain, o.name));
+}
+
+static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
   // A weight in a Constant node is bound as an initializer is.
   const Onnx__TensorProto *held = scope->outer ? NULL : onnx_constant_weight(im, node);
   if (held) {
     (void)bind(im, scope, (Binding){.name = onnx_str(node->output[0]), .init = held});
     return true;
   }
+  Operator o = onnx_operator(im, scope, node);
   Value **in = arena_array(im->a, Value *, node->n_input + 16);
   const Sequence **sequence = arena_array(im->a, const Sequence *, node->n_input + 16);
-  int function = name_map_find(&im->functions, function_key(im->a, domain, name));
-  // The row of the newest form up to the opset.
-  const Row *row = NULL;
-  int newest = opset < 1 ? 1 : (int)opset;
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (str_equal(rows[i].name, name) && str_equal(rows[i].domain, domain) &&
-        rows[i].since <= newest && (!row || rows[i].since > row->since))
-      row = &rows[i];
-  // The model's own functions override operators of the same name.
-  if (function < 0 && !row) {
-    read_operands(im, scope, node, opset, in, sequence); // so that the report has their types
-    onnx_problem(im, node_loc(im, scope, node),
-                 str_format(im->a, "%s%s%s is not supported", domain, *domain ? "." : "", name),
-                 hint_for(domain, name), describe_node(im, scope, node, opset));
+  bool has_operands = read_operands(im, scope, node, in, sequence);
+  if (!o.function && !o.row) {
+    onnx_operator_problem(im, scope, node);
+    onnx_survey(im, scope, node);
     return false;
   }
-  if (!read_operands(im, scope, node, opset, in, sequence)) return false;
-  // A call of a function of the model is imported in place.
-  if (function >= 0)
-    return import_call(im, scope, node, opset, onnx_model(im->file)->functions[function]);
-  return import_by_row(im, scope, node, opset, row, in, sequence);
+  // Bodies that are not imported, as an operand or a condition is missing, are looked at.
+  int bodies = im->n_bodies;
+  bool ok = has_operands &&
+            // A call of a function of the model is imported in place.
+            (o.function ? import_call(im, scope, node, o.function)
+                        : import_by_row(im, scope, node, o.opset, o.row, in, sequence));
+  if (!ok && im->n_bodies == bodies) onnx_survey(im, scope, node);
+  return ok;
 }
 
 static bool import_nodes(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
@@ -484,11 +505,15 @@ static bool import_nodes(Import *im, Scope *scope, Onnx__NodeProto *const *node,
                         "has more than %d nodes with its functions put in place", MAX_NODES);
     const Onnx__NodeProto *one = node[order[i]];
     if (import_node(im, scope, one))
-      onnx_devices_node(im, scope, one, node_loc(im, scope, one));
+      onnx_devices_node(im, scope, one, onnx_node_loc(im, scope, one));
     else {
-      // Readers of a failed node fail without a report of their own.
-      for (size_t k = 0; k < one->n_output; k++)
-        if (*onnx_str(one->output[k])) onnx_bind(im, scope, one->output[k], NULL, true);
+      // Readers of a failed node fail without a report of their own, if its results have no
+      // stand-ins.
+      for (size_t k = 0; k < one->n_output; k++) {
+        if (!*onnx_str(one->output[k])) continue;
+        Value *v = onnx_stand_in(im, scope, one, k);
+        onnx_bind(im, scope, one->output[k], v, !v);
+      }
     }
   }
   return true;
@@ -500,6 +525,7 @@ bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
     return diag_error(im->d, im->file->loc, "functions and branches nest too deep");
   // Functions and branches nest on the C stack.
   im->depth++;
+  im->n_bodies++;
   bool ok = import_nodes(im, scope, node, n, output, n_output);
   im->depth--;
   return ok;
@@ -515,10 +541,10 @@ static bool check_model(Import *im) {
   for (size_t i = 0; i < model->n_opset_import; i++) {
     const Onnx__OperatorSetIdProto *set = model->opset_import[i];
     // Newer operators may have the names and forms of known ones.
-    if (!*plain_domain(onnx_str(set->domain)) && set->version > NEWEST_OPSET)
-      diag_warning(im->d, im->file->loc,
-                   "opset %lld is newer than %d: operators that it changes may be misread",
-                   (long long)set->version, NEWEST_OPSET);
+    if (!*onnx_domain(onnx_str(set->domain)) && set->version > NEWEST_OPSET)
+      diag_doubt(im->d, PROBLEM_opset, im->file->loc,
+                 "opset %lld is newer than %d: operators that it changes may be misread",
+                 (long long)set->version, NEWEST_OPSET);
   }
   for (size_t i = 0; i < model->n_functions; i++) {
     const Onnx__FunctionProto *f = model->functions[i];
@@ -542,6 +568,7 @@ static bool import_graph(Import *im) {
   if (!onnx_initializers(im, scope, graph)) return false;
   onnx_find_constant_weights(im);
   onnx_read_origins(im);
+  onnx_declare(im);
 
   OnnxInput *inputs = arena_array(im->a, OnnxInput, graph->n_input);
   int n_inputs;
@@ -582,10 +609,10 @@ static bool import_graph(Import *im) {
     if (v)
       graph_output(im->g, onnx_output(im, graph->output[i], v, batch_at), output[i]);
     else if (!b || b->sequence)
-      onnx_problem(im, onnx_place(im->file, im->a, output[i]),
+      onnx_problem(im, b ? PROBLEM_form : PROBLEM_graph, onnx_place(im->file, im->a, output[i]),
                    str_format(im->a, "output '%s' is %s", output[i],
                               b ? "a sequence of tensors" : "not defined"),
-                   NULL, NULL);
+                   NULL);
   }
   return ok;
 }
@@ -594,28 +621,40 @@ Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d) {
   Module *m = module_new();
   Arena *a = arena_new();
   OnnxFile file = {0};
-  Import im = {.o = o, .file = &file, .a = a, .m = m, .d = d, .functions = {.arena = a}};
+  Import im = {.o = o,
+               .file = &file,
+               .a = a,
+               .m = m,
+               .d = d,
+               .problems = {.arena = a},
+               .functions = {.arena = a}};
   int errors = diag_errors(d);
+  ProblemKind kind = diag_kind(d, PROBLEM_file);
   bool ok = onnx_open(&file, path, &onnx__model_proto__descriptor, m->arena, d);
   file.unread = o->unread;
   if (ok) {
     m->source = str_copy(m->arena, path);
     m->phase = PHASE_typed;
     im.g = graph_new(m, "main", true);
+    diag_kind(d, PROBLEM_graph); // of errors without a kind of their own
     // Errors of ops are caught in memory, and reported at their nodes.
     im.stream = open_memstream(&im.text, &im.text_n);
     if (!im.stream) abort(); // out of memory
     im.caught = diag_new(im.stream);
     ok = check_model(&im) && onnx_devices_begin(&im) && import_graph(&im) && onnx_devices_end(&im);
+    bool whole = ok && !im.problems.all.n && diag_errors(d) == errors;
+    if (whole) onnx_tidy(&im);
+    ok = onnx_element_types(&im, whole) && ok;
+    // What is known of a failed import is enough for the gradients of its ops.
+    if (im.problems.all.n) onnx_find_gradients(&im);
     // Reports come last, grouped, whether the import succeeded or not.
-    ok = onnx_report(&im) && ok && diag_errors(d) == errors;
-    if (ok) onnx_tidy(&im);
-    ok = ok && onnx_element_types(&im);
+    ok = problems_report(&im.problems, 0, d) && ok && diag_errors(d) == errors;
     diag_free(im.caught);
     fclose(im.stream);
     free(im.text);
     onnx_close(&file);
   }
+  diag_kind(d, kind);
   arena_free(a);
   if (ok) return m;
   module_free(m);

@@ -26,6 +26,11 @@ static const Known *find(const Import *im, const Value *v) {
   return &im->known.at[v->id];
 }
 
+bool onnx_is_known(const Import *im, const Value *v) {
+  const Known *k = find(im, v);
+  return k && !k->hinted;
+}
+
 const Tensor *node_known(const Node *n, const Value *v) {
   const Known *k = v ? find(n->im, v) : NULL;
   return k && !k->hinted ? &k->tensor : NULL;

@@ -143,10 +143,10 @@ bool node_setting(Node *n, int i, const char *what, const Tensor **out) {
     n->b->failed = true; // it has been reported
     return false;
   }
-  return node_fail_hint(
-      n,
+  return node_fail_as(
+      n, PROBLEM_setting,
       "it is computed from an input or a weight; shapes and settings must be known "
-      "at compile time",
+      "at compile time: export with fixed shapes, or bind them by --batch and --dim",
       "its %s, '%s', is not constant", what, name);
 }
 

@@ -102,8 +102,9 @@ static Value *stacked(Node *n, Value *const *slice, int count, int axis, bool re
 
 static bool few(Node *n, int64_t count) {
   return count <= MOST_ITERATIONS ||
-         node_fail(n, "%lld iterations are not supported; the limit is %d", (long long)count,
-                   MOST_ITERATIONS);
+         node_fail_as(n, PROBLEM_control_flow, problem_info[PROBLEM_control_flow].way_out,
+                      "%lld iterations are not supported; the limit is %d", (long long)count,
+                      MOST_ITERATIONS);
 }
 
 // The condition of a further iteration, which must be known; true without one.
@@ -112,7 +113,8 @@ static bool continues(Node *n, const Value *condition, bool *out) {
   if (!condition) return true;
   const Tensor *t = node_known(n, condition);
   if (!t || type_count(t->type) != 1)
-    return node_fail(n, "its condition depends on data, which is not supported");
+    return node_fail_as(n, PROBLEM_control_flow, problem_info[PROBLEM_control_flow].way_out,
+                        "its condition depends on data, which is not supported");
   *out = tensor_i(t, 0) != 0;
   return true;
 }

@@ -273,10 +273,10 @@ void onnx_classify_weights(Import *im) {
     if (v->role == ROLE_weight && onnx_why_of(im, v) == WHY_folded && !n++) first = v->label;
   }
   if (n) {
-    diag_warning(im->d, onnx_place(im->file, im->a, first),
-                 "%d weight%s computed by the exporter from parameters; training %s may differ "
-                 "from training those",
-                 n, n == 1 ? " holds" : "s, this one the first, hold", n == 1 ? "it" : "them");
+    diag_doubt(im->d, PROBLEM_derived, onnx_place(im->file, im->a, first),
+               "%d weight%s computed by the exporter from parameters; training %s may differ "
+               "from training those",
+               n, n == 1 ? " holds" : "s, this one the first, hold", n == 1 ? "it" : "them");
     diag_hint(im->d, "export as the model trains, without folding: torch.onnx.export(..., "
                      "optimize=False)");
   }

@@ -1,48 +1,95 @@
-// Reports all unsupported nodes in one run, grouped by cause:
+// Collects the problems of the import, which are reported in one run, grouped by cause:
 //
-//     m.onnx:/nms: error: NonMaxSuppression is not supported (2 nodes)
+//     m.onnx:/nms: error: NonMaxSuppression is not supported (2 nodes) [NN101]
 //     m.onnx:/nms: note: NonMaxSuppression, opset 13, of f32[1,100,4], f32[1,8,100]
-//     m.onnx:/nms_1: note: NonMaxSuppression, opset 13, of f32[1,100,4], f32[1,8,100]
+//     m.onnx:/loop/nms: note: NonMaxSuppression, opset 13, of ?, f32[1,8,100]
 //     hint: …
 //
-// Consequences of a reported error are not reported: see `poisoned` in onnx_walk.h.
+// Consequences of a reported problem are not reported: see `poisoned` in onnx_walk.h.  Bodies of a
+// loop, a branch or a function that are not imported are searched for operators without an import:
+// what they read may be unknown.
+
+#include <string.h>
 
 #include "frontend/onnx_walk.h"
 
-void onnx_problem(Import *im, const Loc *loc, const char *cause, const char *hint,
-                  const char *detail) {
-  vec_push(im->a, &im->problems, (Problem){loc, cause, hint, detail});
+void onnx_problem(Import *im, ProblemKind kind, const Loc *loc, const char *cause,
+                  const char *hint) {
+  problem_add(&im->problems,
+              (ModelProblem){.kind = kind, .loc = loc, .cause = cause, .hint = hint});
 }
 
-bool onnx_report(Import *im) {
-  typedef struct Group {
-    int first, last, n;
-  } Group;
-  NameMap names = {.arena = im->a};
-  Vec(Group) groups = {0};
-  int *next = arena_array(im->a, int, im->problems.n); // of the same group; 0: none
-  // Problems with the same cause form a list, in the order of their first occurrence.
-  for (int i = 0; i < im->problems.n; i++) {
-    if (name_map_add(&names, im->problems.at[i].cause, groups.n)) {
-      vec_push(im->a, &groups, (Group){i, i, 1});
-      continue;
+// "Gemm, opset 13, of f32[8,16], f32[16,4], -"
+static const char *describe_node(Import *im, const Scope *scope, const Onnx__NodeProto *node,
+                                 const Operator *o) {
+  StrBuf b = {.arena = im->a};
+  strbuf_addf(&b, "%s%s%s, opset %lld", o->domain, *o->domain ? "." : "", o->name,
+              (long long)o->opset);
+  for (size_t i = 0; i < node->n_input; i++) {
+    const char *name = onnx_str(node->input[i]);
+    // Operands that failed or are missing have no type.
+    const Binding *in = *name ? onnx_lookup(scope, name) : NULL;
+    strbuf_addf(&b, "%s%s", i ? ", " : ", of ",
+                in && in->v          ? type_text(im->a, in->v->type)
+                : in && in->sequence ? "a sequence"
+                : *name              ? "?"
+                                     : "-");
+  }
+  return b.at;
+}
+
+void onnx_node_problem(Import *im, ProblemKind kind, const Scope *scope,
+                       const Onnx__NodeProto *node, const char *cause, const char *hint) {
+  Operator o = onnx_operator(im, scope, node);
+  problem_add(&im->problems, (ModelProblem){.kind = kind,
+                                            .loc = onnx_node_loc(im, scope, node),
+                                            .cause = cause,
+                                            .hint = hint,
+                                            .detail = describe_node(im, scope, node, &o),
+                                            .op = o.name,
+                                            .domain = o.domain,
+                                            .opset = (int)o.opset});
+}
+
+// -- Bodies that are not imported --------------------------------------------------------------
+
+enum { MOST_SURVEYED = 1 << 20, DEEPEST_SURVEY = 64 };
+
+static void survey_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
+                        char *const *output, size_t n_output) {
+  int *order, n_order;
+  // Nodes that no output depends on do not count.
+  if (im->depth == DEEPEST_SURVEY ||
+      !onnx_order(im, node, n, output, n_output, scope, &order, &n_order))
+    return;
+  im->depth++;
+  for (int i = 0; i < n_order && im->n_nodes < MOST_SURVEYED; i++) {
+    const Onnx__NodeProto *one = node[order[i]];
+    im->n_nodes++;
+    Operator o = onnx_operator(im, scope, one);
+    if (!o.row && !o.function) onnx_operator_problem(im, scope, one);
+    onnx_survey(im, scope, one);
+  }
+  im->depth--;
+}
+
+void onnx_survey(Import *im, const Scope *scope, const Onnx__NodeProto *node) {
+  const Onnx__FunctionProto *f = onnx_operator(im, scope, node).function;
+  for (const Scope *s = scope; f && s; s = s->caller)
+    if (s->function == f) return; // it calls itself
+  if (f)
+    survey_body(im, onnx_call_scope(im, scope, node, f), f->node, f->n_node, f->output,
+                f->n_output);
+  for (size_t i = 0; i < node->n_attribute; i++) {
+    const Onnx__GraphProto *g = node->attribute[i]->g;
+    if (!g) continue;
+    Scope *body = onnx_scope_new(im, scope);
+    body->prefix = onnx_node_name(im->a, scope, node);
+    char **output = arena_array(im->a, char *, g->n_output);
+    for (size_t k = 0; k < g->n_output; k++) {
+      const char *name = onnx_str(g->output[k]->name);
+      output[k] = arena_copy(im->a, name, strlen(name) + 1);
     }
-    Group *g = &groups.at[name_map_find(&names, im->problems.at[i].cause)];
-    next[g->last] = i;
-    g->last = i;
-    g->n++;
+    survey_body(im, body, g->node, g->n_node, output, g->n_output);
   }
-  for (int k = 0; k < groups.n; k++) {
-    const Problem *p = &im->problems.at[groups.at[k].first];
-    // One error per cause, at its first node; notes name the others.
-    if (groups.at[k].n == 1)
-      diag_error(im->d, p->loc, "%s", p->cause);
-    else
-      diag_error(im->d, p->loc, "%s (%d nodes)", p->cause, groups.at[k].n);
-    for (int i = groups.at[k].first, more = 1; more; more = next[i], i = next[i])
-      if (im->problems.at[i].detail)
-        diag_note(im->d, im->problems.at[i].loc, "%s", im->problems.at[i].detail);
-    if (p->hint) diag_hint(im->d, "%s", p->hint);
-  }
-  return im->problems.n == 0;
 }

@@ -87,13 +87,17 @@ static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, 
   *out = option_dim(s, place);
   if (*out < 0) *out = option_dim(s, name);
   if (*out < 0 && is_batch && im->o->batch > 0) *out = im->o->batch;
-  if (*out >= 0) return true;
+  if (*out >= 0) {
+    onnx_declare_symbol(im, name, *out);
+    return true;
+  }
   if (*name)
-    diag_error(im->d, input_loc(s, input), "dimension %zu of input '%s', '%s', is not bound", axis,
-               onnx_str(input->name), name);
+    diag_problem(im->d, PROBLEM_dimension, input_loc(s, input),
+                 "dimension %zu of input '%s', '%s', is not bound", axis, onnx_str(input->name),
+                 name);
   else
-    diag_error(im->d, input_loc(s, input), "dimension %zu of input '%s' is not bound", axis,
-               onnx_str(input->name));
+    diag_problem(im->d, PROBLEM_dimension, input_loc(s, input),
+                 "dimension %zu of input '%s' is not bound", axis, onnx_str(input->name));
   // The hint names the option that binds it.
   if (is_batch)
     diag_hint(im->d, "give the size of a batch with --batch");
@@ -111,24 +115,24 @@ static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
   const Onnx__TypeProto__Tensor *t = tensor_type(input);
   DType dtype;
   if (!t) {
-    diag_error(im->d, input_loc(s, input), "input '%s' is not a tensor", name);
+    diag_problem(im->d, PROBLEM_input, input_loc(s, input), "input '%s' is not a tensor", name);
     return NULL;
   }
   if (!onnx_dtype(t->elem_type, &dtype)) {
-    diag_error(im->d, input_loc(s, input),
-               "input '%s' has elements of type %s, which is not "
-               "supported",
-               name, onnx_dtype_name(t->elem_type));
+    diag_problem(im->d, PROBLEM_input, input_loc(s, input),
+                 "input '%s' has elements of type %s, which is not "
+                 "supported",
+                 name, onnx_dtype_name(t->elem_type));
     return NULL;
   }
   if (!t->shape) {
-    diag_error(im->d, input_loc(s, input), "input '%s' has no shape", name);
+    diag_problem(im->d, PROBLEM_input, input_loc(s, input), "input '%s' has no shape", name);
     diag_hint(im->d, "export the model with the shapes of its inputs");
     return NULL;
   }
   if (t->shape->n_dim > MAX_NDIM) {
-    diag_error(im->d, input_loc(s, input), "input '%s' has %zu dimensions; the limit is %d", name,
-               t->shape->n_dim, MAX_NDIM);
+    diag_problem(im->d, PROBLEM_input, input_loc(s, input),
+                 "input '%s' has %zu dimensions; the limit is %d", name, t->shape->n_dim, MAX_NDIM);
     return NULL;
   }
   // The largest element has 8 bytes, so the size in bytes cannot overflow either.
@@ -138,7 +142,8 @@ static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
   for (size_t i = 0; i < t->shape->n_dim; i++) {
     ok = bind_dim(s, input, i, &dim[i]) && ok;
     if (ok && __builtin_mul_overflow(count, dim[i] ? dim[i] : 1, &count)) {
-      diag_error(im->d, input_loc(s, input), "the size of input '%s' overflows", name);
+      diag_problem(im->d, PROBLEM_input, input_loc(s, input), "the size of input '%s' overflows",
+                   name);
       return NULL;
     }
   }
@@ -167,7 +172,7 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
     const char *equals = strrchr(o->dims[i], '=');
     char *end = NULL;
     if (!equals || equals == o->dims[i] || strtoll(equals + 1, &end, 10) < 1 || *end)
-      ok = diag_error(im->d, NULL, "--dim '%s' is not NAME=SIZE", o->dims[i]);
+      ok = diag_problem(im->d, PROBLEM_dimension, NULL, "--dim '%s' is not NAME=SIZE", o->dims[i]);
   }
   ok = check_batch(&s) && ok;
   bool named = ok; // otherwise no input's dimensions can be bound
@@ -183,8 +188,8 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   *n_inputs = s.n;
   for (int i = 0; ok && i < im->o->n_dims; i++)
     if (!s.dim_used[i]) {
-      diag_error(im->d, im->file->loc, "--dim '%s' names no free dimension of an input",
-                 im->o->dims[i]);
+      diag_problem(im->d, PROBLEM_dimension, im->file->loc,
+                   "--dim '%s' names no free dimension of an input", im->o->dims[i]);
       hint_at_symbols(&s);
       return false;
     }

@@ -118,11 +118,10 @@ static void warn_of_copies(Ties *s) {
     }
   if (!n) return;
   Import *im = s->im;
-  diag_warning(
-      im->d, onnx_place(im->file, im->a, copy->v->label),
-      "it holds the numbers of '%s'%s, and trains apart from it; if they are one parameter, "
-      "the exporter untied them%s",
-      of->v->label, turned ? ", transposed" : "", and_more(im->a, n - 1, "pair"));
+  diag_doubt(im->d, PROBLEM_derived, onnx_place(im->file, im->a, copy->v->label),
+             "it holds the numbers of '%s'%s, and trains apart from it; if they are one parameter, "
+             "the exporter untied them%s",
+             of->v->label, turned ? ", transposed" : "", and_more(im->a, n - 1, "pair"));
   diag_hint(im->d,
             "export without folding: nnaot-export, torch.onnx.export(..., optimize=False), or "
             "(..., dynamo=False, do_constant_folding=False)");
@@ -182,10 +181,10 @@ static void warn_of_merged(Ties *s) {
     }
   }
   if (!n) return;
-  diag_warning(im->d, onnx_place(im->file, im->a, s->weights.at[first].v->label),
-               "'%s' and '%s' read this one weight, whose elements are all equal; if the exporter "
-               "merged weights that began equal, they train as one now%s",
-               reader[first], other, and_more(im->a, n - 1, "such weight"));
+  diag_doubt(im->d, PROBLEM_derived, onnx_place(im->file, im->a, s->weights.at[first].v->label),
+             "'%s' and '%s' read this one weight, whose elements are all equal; if the exporter "
+             "merged weights that began equal, they train as one now%s",
+             reader[first], other, and_more(im->a, n - 1, "such weight"));
   diag_hint(im->d, "export as the model trains: nnaot-export, torch.onnx.export(..., "
                    "optimize=False), or (..., dynamo=False, do_constant_folding=False, "
                    "training=TrainingMode.TRAINING)");

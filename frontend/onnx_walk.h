@@ -4,6 +4,7 @@
 #ifndef FRONTEND_ONNX_WALK_H
 #define FRONTEND_ONNX_WALK_H
 
+#include "base/problem.h"
 #include "base/vec.h"
 #include "frontend/onnx.h"
 #include "frontend/onnx_names.h"
@@ -11,6 +12,7 @@
 #include "frontend/onnx_read.h"
 #include "frontend/onnx_weights.h"
 #include "ir/analysis/batch_dim.h"
+#include "ir/analysis/gradient_path.h"
 
 // The meaning of a name of the model.
 typedef struct Binding {
@@ -38,12 +40,6 @@ typedef struct Scope {
   Onnx__OperatorSetIdProto **opsets;
 } Scope;
 
-// A node that cannot be compiled.
-typedef struct Problem {
-  const Loc *loc;
-  const char *cause, *hint, *detail;
-} Problem;
-
 // The contents of a value; data is NULL if they are unknown.  `hinted`: if the inputs have the
 // values of the options.
 typedef struct Known {
@@ -58,7 +54,7 @@ typedef struct Import {
   Module *m;
   Graph *g;
   Diag *d;
-  Vec(Problem) problems;
+  ProblemList problems;
   // Errors of op_new and of evaluation are caught, and reported with all other problems.
   Diag *caught;
   FILE *stream;
@@ -76,6 +72,12 @@ typedef struct Import {
   NameMap functions;        // "domain:name" to onnx_model(file)->functions
   NameMap constant_weights; // results of Constant nodes that are weights: to the node
   int n_nodes, depth;
+  int n_bodies; // bodies of functions, branches and loops imported so far
+  // See onnx_stand_in.c.
+  NameMap declared;        // names to indices of declared values
+  NameMap symbols;         // bound symbols of dimensions, to sizes
+  Vec(ValueLink) links;    // from operands of failed nodes to stand-ins for their results
+  Vec(bool) stands_in;     // by value id
   struct Devices *devices; // NULL: annotations are not requested
 } Import;
 
@@ -135,16 +137,30 @@ void onnx_devices_node(Import *im, const Scope *scope, const Onnx__NodeProto *pr
                        const Loc *loc);
 bool onnx_devices_end(Import *im);
 
-// onnx_element_types.c: after the import, computes ops in types that have kernels.  False after a
-// report.
-bool onnx_element_types(Import *im);
+// onnx_element_types.c: after the import, computes ops in types that have kernels, and adds those
+// without one to the problems.  `whole`: no node has failed, and the graph is tidy.  False after an
+// error of another kind.
+bool onnx_element_types(Import *im, bool whole);
 
-// onnx_report.c
-void onnx_problem(Import *im, const Loc *loc, const char *cause, const char *hint,
-                  const char *detail);
-bool onnx_report(Import *im); // false if there was anything to report
+// onnx_report.c: adds a problem, of a node or of another part of the model.  hint NULL: none.
+void onnx_problem(Import *im, ProblemKind kind, const Loc *loc, const char *cause,
+                  const char *hint);
+void onnx_node_problem(Import *im, ProblemKind kind, const Scope *scope,
+                       const Onnx__NodeProto *node, const char *cause, const char *hint);
+// Adds the operators without an import in the bodies of a node that has not been imported itself.
+void onnx_survey(Import *im, const Scope *scope, const Onnx__NodeProto *node);
+
+// onnx_stand_in.c: reads the declared types, and a symbol's size; returns a parameter in place of a
+// result of a failed node, or NULL; whether a value depends on one; adds the ops that would need a
+// gradient and have none.
+void onnx_declare(Import *im);
+void onnx_declare_symbol(Import *im, const char *symbol, int64_t size);
+Value *onnx_stand_in(Import *im, const Scope *scope, const Onnx__NodeProto *node, size_t result);
+bool onnx_after_stand_in(const Import *im, const Value *v);
+void onnx_find_gradients(Import *im);
 
 // onnx_known.c
+bool onnx_is_known(const Import *im, const Value *v);
 bool onnx_hint(Import *im, const Value *input, int i);    // reads its value from the options
 const Tensor *onnx_hinted(const Node *n, const Value *v); // known, or known by hints
 void onnx_evaluate_new(Import *im, Node *n);              // reports errors of the node
@@ -154,6 +170,21 @@ void onnx_tidy(Import *im); // known values become constants; dead ops are erase
 bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
                char *const *output, size_t n_output);
 Scope *onnx_scope_new(Import *im, const Scope *outer);
+// The scope of a function's body in a call.
+Scope *onnx_call_scope(Import *im, const Scope *scope, const Onnx__NodeProto *node,
+                       const Onnx__FunctionProto *f);
+const Loc *onnx_node_loc(Import *im, const Scope *scope, const Onnx__NodeProto *node);
+const char *onnx_domain(const char *domain); // "ai.onnx" and "" are one
+// The meaning of a node's operator: its opset, and a function of the model or a row; neither: it
+// has no import.
+typedef struct Operator {
+  const char *name, *domain;
+  int64_t opset;
+  const Onnx__FunctionProto *function;
+  const struct Row *row;
+} Operator;
+Operator onnx_operator(Import *im, const Scope *scope, const Onnx__NodeProto *node);
+void onnx_operator_problem(Import *im, const Scope *scope, const Onnx__NodeProto *node);
 void onnx_bind(Import *im, Scope *scope, const char *name, Value *v, bool poisoned);
 // Binds the name to the same value as another binding.
 void onnx_bind_as(Import *im, Scope *scope, const char *name, const Binding *as);

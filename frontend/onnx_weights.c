@@ -125,8 +125,9 @@ static bool read_list(const Onnx__TensorProto *t, Arena *a, const Loc *loc, Onnx
   case N_DTYPES: break;
   }
   if ((int64_t)n != (out->narrow ? out->bytes : out->count))
-    return diag_error(d, loc, "tensor '%s' has %zu elements; its shape asks for %lld",
-                      onnx_str(t->name), n, (long long)out->count);
+    return diag_problem(d, PROBLEM_tensor, loc,
+                        "tensor '%s' has %zu elements; its shape asks for %lld", onnx_str(t->name),
+                        n, (long long)out->count);
   int64_t size = out->narrow ? 1 : dtype_bytes[out->dtype];
   char *bytes = arena_alloc(a, (size_t)out->bytes + 1);
   bool as_u64 = out->dtype == DT_u32 || out->dtype == DT_u64;
@@ -198,7 +199,8 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
                     : has_dot_dot(location) ? "leads out of the model's folder"
                                             : NULL;
   if (why) {
-    diag_error(d, loc, "external data of tensor '%s': '%s' %s", name, location, why);
+    diag_problem(d, PROBLEM_tensor, loc, "external data of tensor '%s': '%s' %s", name, location,
+                 why);
     return -1;
   }
   // The path as the user would write it: relative to the folder of the model.
@@ -216,8 +218,8 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
     if (errno == ENOENT && f->unread) return NO_FILE;
     if (str_equal(*f->missing, *out)) return -1; // reported for another tensor
     *f->missing = *out;
-    diag_error(d, loc, "external data of tensor '%s': cannot open '%s': %s", name, *out,
-               strerror(errno));
+    diag_problem(d, PROBLEM_tensor, loc, "external data of tensor '%s': cannot open '%s': %s", name,
+                 *out, strerror(errno));
     diag_hint(d, "it belongs beside the model; --external-data-dir names another folder");
     return -1;
   }
@@ -225,16 +227,18 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
   bool allowed = external_dir && is_in_folder(a, fd, external_dir);
   struct stat st;
   if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-    diag_error(d, loc, "external data of tensor '%s': '%s' is not a regular file", name, *out);
+    diag_problem(d, PROBLEM_tensor, loc, "external data of tensor '%s': '%s' is not a regular file",
+                 name, *out);
   } else if (!allowed && !is_in_folder(a, fd, home)) {
-    diag_error(d, loc, "external data of tensor '%s': '%s' leads out of the model's folder", name,
-               *out);
+    diag_problem(d, PROBLEM_tensor, loc,
+                 "external data of tensor '%s': '%s' leads out of the model's folder", name, *out);
     diag_hint(d, "--external-data-dir '%s' allows the folder it leads to",
               folder_of(a, real_name(a, fd)));
   } else if (!allowed && st.st_nlink > 1) {
     // A real name shows all ways out of the folder except hard links.
-    diag_error(d, loc, "external data of tensor '%s': '%s' has other names elsewhere (hard links)",
-               name, *out);
+    diag_problem(d, PROBLEM_tensor, loc,
+                 "external data of tensor '%s': '%s' has other names elsewhere (hard links)", name,
+                 *out);
     diag_hint(d, "copy the file, or allow its folder with --external-data-dir");
   } else {
     return fd;
@@ -258,13 +262,15 @@ static bool find_external(const OnnxFile *f, const char *external_dir, const Onn
     else if (str_equal(key, "length"))
       ok = read_number(value, &e.length);
     else if (!str_equal(key, "checksum")) // SHA1 of the whole file: checking would read all of it
-      return diag_error(d, loc, "external data of tensor '%s' has an unknown key '%s'", name, key);
+      return diag_problem(d, PROBLEM_tensor, loc,
+                          "external data of tensor '%s' has an unknown key '%s'", name, key);
     if (!ok)
-      return diag_error(d, loc, "external data of tensor '%s': %s '%s' is not a size", name, key,
-                        value);
+      return diag_problem(d, PROBLEM_tensor, loc,
+                          "external data of tensor '%s': %s '%s' is not a size", name, key, value);
   }
   if (!e.location || !*e.location)
-    return diag_error(d, loc, "external data of tensor '%s' has no location", name);
+    return diag_problem(d, PROBLEM_tensor, loc, "external data of tensor '%s' has no location",
+                        name);
   // The keys are complete: look for the bytes.
   int fd = open_external(f, external_dir, e.location, name, a, loc, &path, d);
   if (fd < 0 && fd != NO_FILE) return false;
@@ -273,13 +279,14 @@ static bool find_external(const OnnxFile *f, const char *external_dir, const Onn
   if (fd >= 0) close(fd);
   // The length is redundant, and must agree with the shape.
   if (e.length >= 0 && e.length != out->bytes)
-    return diag_error(d, loc,
-                      "external data of tensor '%s' has %lld bytes; its shape asks for %lld", name,
-                      (long long)e.length, (long long)out->bytes);
+    return diag_problem(d, PROBLEM_tensor, loc,
+                        "external data of tensor '%s' has %lld bytes; its shape asks for %lld",
+                        name, (long long)e.length, (long long)out->bytes);
   if (fd != NO_FILE && (!ok || e.offset > st.st_size || out->bytes > st.st_size - e.offset))
-    return diag_error(
-        d, loc, "external data of tensor '%s' is bytes %lld to %lld + %lld of '%s', which has %lld",
-        name, (long long)e.offset, (long long)e.offset, (long long)out->bytes, path,
+    return diag_problem(
+        d, PROBLEM_tensor, loc,
+        "external data of tensor '%s' is bytes %lld to %lld + %lld of '%s', which has %lld", name,
+        (long long)e.offset, (long long)e.offset, (long long)out->bytes, path,
         (long long)st.st_size);
   // Only the position is kept; the bytes are read when they are needed.
   out->init = (Init){.kind = INIT_file,
@@ -298,11 +305,12 @@ bool onnx_tensor(const OnnxFile *f, const char *external_dir, const Onnx__Tensor
   // The size in elements and in bytes, both without overflow.
   const char *name = onnx_str(t->name);
   if (!onnx_dtype(t->data_type, &out->dtype))
-    return diag_error(d, loc, "tensor '%s' has elements of type %s, which is not supported", name,
-                      onnx_dtype_name(t->data_type));
+    return diag_problem(d, PROBLEM_tensor, loc,
+                        "tensor '%s' has elements of type %s, which is not supported", name,
+                        onnx_dtype_name(t->data_type));
   if (t->n_dims > MAX_NDIM)
-    return diag_error(d, loc, "tensor '%s' has %zu dimensions; the limit is %d", name, t->n_dims,
-                      MAX_NDIM);
+    return diag_problem(d, PROBLEM_tensor, loc, "tensor '%s' has %zu dimensions; the limit is %d",
+                        name, t->n_dims, MAX_NDIM);
   out->narrow = onnx_narrow(t->data_type);
   out->ndim = (int)t->n_dims;
   out->count = 1;
@@ -313,13 +321,14 @@ bool onnx_tensor(const OnnxFile *f, const char *external_dir, const Onnx__Tensor
   for (int i = 0; i < out->ndim; i++) {
     out->dim[i] = t->dims[i];
     if (t->dims[i] < 0)
-      return diag_error(d, loc, "tensor '%s' has a dimension of %lld", name, (long long)t->dims[i]);
+      return diag_problem(d, PROBLEM_tensor, loc, "tensor '%s' has a dimension of %lld", name,
+                          (long long)t->dims[i]);
     if (!zero && __builtin_mul_overflow(out->count, t->dims[i], &out->count))
-      return diag_error(d, loc, "the size of tensor '%s' overflows", name);
+      return diag_problem(d, PROBLEM_tensor, loc, "the size of tensor '%s' overflows", name);
   }
   if (zero) out->count = 0;
   if (__builtin_mul_overflow(out->count, dtype_bytes[out->dtype], &out->bytes))
-    return diag_error(d, loc, "the size of tensor '%s' overflows", name);
+    return diag_problem(d, PROBLEM_tensor, loc, "the size of tensor '%s' overflows", name);
   if (out->narrow) {
     int per_byte = 8 / out->narrow->bits;
     out->bytes = out->count / per_byte + (out->count % per_byte > 0);
@@ -330,8 +339,9 @@ bool onnx_tensor(const OnnxFile *f, const char *external_dir, const Onnx__Tensor
   if (!t->segment) return read_list(t, a, loc, out, d);
   int64_t from = t->segment->begin, to = t->segment->end; // of raw_data: see onnx_read.c
   if (to - from != out->bytes)
-    return diag_error(d, loc, "tensor '%s' has %lld bytes; its shape asks for %lld",
-                      onnx_str(t->name), (long long)(to - from), (long long)out->bytes);
+    return diag_problem(d, PROBLEM_tensor, loc,
+                        "tensor '%s' has %lld bytes; its shape asks for %lld", onnx_str(t->name),
+                        (long long)(to - from), (long long)out->bytes);
   out->init = (Init){.kind = INIT_file,
                      .dtype = out->dtype,
                      .path = str_copy(a, f->path),
@@ -359,7 +369,8 @@ bool onnx_tensor_bytes(const OnnxFile *f, const OnnxTensor *t, void *to, const L
     done += n;
   }
   if (fd >= 0) close(fd);
-  return done == init->length || diag_error(d, loc, "cannot read '%s'", init->path);
+  return done == init->length ||
+         diag_problem(d, PROBLEM_tensor, loc, "cannot read '%s'", init->path);
 }
 
 // The number of a code of the format, by its definition.

@@ -108,6 +108,28 @@ static const Program program = {
     "it is an option of the executable that nnaot makes",
 };
 
+// Whether --loss names the output; without --loss, whether it is the only scalar.
+static bool makes_loss(const void *of, Graph *g, const char *output) {
+  const Settings *s = of;
+  LossSpecs specs = {0};
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  diag_quiet(d, true);
+  bool makes = false;
+  int scalars = 0;
+  if (s->loss && loss_spec_parse(&specs, s->loss, g, a, d))
+    for (int i = 0; i < specs.n; i++)
+      makes = makes || str_equal(specs.at[i].output, output);
+  for (int i = 0; !s->loss && i < g->n_results; i++) {
+    if (type_count(g->results[i]->use.value->type) != 1) continue;
+    makes = makes || str_equal(g->results[i]->label, output);
+    scalars++;
+  }
+  diag_free(d);
+  arena_free(a);
+  return makes && scalars <= 1;
+}
+
 static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxFindings *found) {
   return (OnnxOptions){.batch = s->batch * s->accumulate,
                        .batch_dim = s->batch_dim,
@@ -121,6 +143,10 @@ static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxFindin
                        .annotated = annotated,
                        .weights = s->freeze.at,
                        .n_weights = s->freeze.n,
+                       .makes_loss = s->pipeline ? NULL : makes_loss,
+                       .makes_loss_of = s,
+                       .detached = s->detach.at,
+                       .n_detached = s->detach.n,
                        .findings = found,
                        .target = &s->backend.target.target};
 }
@@ -178,8 +204,8 @@ static bool make_step(const Settings *s, Compiled *c, Module *made, Arena *a, Di
 static void warn_of_batch_norms(const OnnxFindings *found, Diag *d) {
   int n = found->n_batch_norms;
   if (!n) return;
-  diag_warning(
-      d, found->batch_norm,
+  diag_doubt(
+      d, PROBLEM_statistics, found->batch_norm,
       "%d BatchNormalization%s exported for inference%s: running statistics stay as they are", n,
       n == 1 ? " is" : "s are", n == 1 ? "" : ", this one the first");
   diag_hint(d, "--train-mode takes the statistics of each batch, as module.train() does");
@@ -214,8 +240,9 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
 
   // The model as a module, with all micro-batches of a step.
   c.m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &c.import, d);
-  if (!c.m) return false;
+  // It is known of a model that cannot be imported, too.
   warn_of_batch_norms(&c.found, d);
+  if (!c.m) return false;
   // Passes may drop the name of a value that --explain asks about.
   Settings lasting = *s;
   if (s->explain) lasting.explain = explain_lasting(c.m, s->explain, a);

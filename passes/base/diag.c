@@ -16,6 +16,9 @@ struct Diag {
   int errors, warnings;
   bool quiet;
   const char *shown; // the line of the last message; a note does not repeat it
+  ProblemKind kind;  // of errors by diag_error
+  Arena *record;     // of `messages`; NULL: they are not kept
+  Vec(DiagMessage) messages;
 };
 
 const Loc *loc_node(Arena *a, const char *file, const char *node) {
@@ -115,21 +118,49 @@ static void put_shown(Diag *d, const char *text) {
   }
 }
 
-static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args)
-    PRINTF_LIKE(4, 0);
+// Keeps a message; a note or a hint belongs to the one before.
+static void keep(Diag *d, const Loc *loc, const char *severity, ProblemKind kind, bool joins,
+                 const char *text) {
+  static const char *const names[] = {
+      [SEVERITY_error] = "error", [SEVERITY_warning] = "warning", [SEVERITY_note] = "note"};
+  Arena *a = d->record;
+  if (!a) return;
+  DiagMessage *last = d->messages.n ? &d->messages.at[d->messages.n - 1] : NULL;
+  text = str_copy(a, text);
+  if (joins && last) {
+    const char *where = loc_text(a, loc);
+    if (!strcmp(severity, "hint"))
+      vec_push(a, &last->hints, text);
+    else
+      vec_push(a, &last->notes, *where ? str_format(a, "%s: %s", where, text) : text);
+    return;
+  }
+  DiagMessage message = {.kind = kind, .text = text};
+  while (message.severity < SEVERITY_note && strcmp(names[message.severity], severity) != 0)
+    message.severity++;
+  if (*loc_text(a, loc)) vec_push(a, &message.places, ((DiagPlace){loc_copy(a, loc), NULL}));
+  vec_push(a, &d->messages, message);
+}
 
-static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args) {
+static void say(Diag *d, const Loc *loc, const char *severity, ProblemKind kind, const char *fmt,
+                va_list args) PRINTF_LIKE(5, 0);
+
+static void say(Diag *d, const Loc *loc, const char *severity, ProblemKind kind, const char *fmt,
+                va_list args) {
   Arena *scratch = arena_new();
   const char *where = loc_text(scratch, loc), *text = str_vformat(scratch, fmt, args);
   put_shown(d, where);
-  fprintf(d->out, "%s%s: ", *where ? ": " : "", kind);
+  fprintf(d->out, "%s%s: ", *where ? ": " : "", severity);
   put_shown(d, text);
+  if (kind) fprintf(d->out, " [NN%03d]", problem_info[kind].code);
   fputc('\n', d->out);
+  bool joins = !kind && (!strcmp(severity, "note") || !strcmp(severity, "hint"));
+  keep(d, loc, severity, kind, joins, text);
   arena_free(scratch);
   // The line of the location, with a caret under the name at its column.
   const Loc *at = positioned(loc);
   const char *line = at ? at->source : NULL;
-  bool is_note = !strcmp(kind, "note");
+  bool is_note = !strcmp(severity, "note");
   if (line && !line[strspn(line, " \t\r\n")]) line = NULL; // an error at the end of the file
   if (line && !(is_note && line == d->shown)) {
     const char *word = line + (at->column ? at->column - 1 : 0), *end = word;
@@ -155,14 +186,27 @@ static void say_origin(Diag *d, const Loc *loc) {
   }
 }
 
+#define SAY(severity, kind)                                                                        \
+  do {                                                                                             \
+    va_list args;                                                                                  \
+    va_start(args, fmt);                                                                           \
+    say(d, loc, severity, kind, fmt, args);                                                        \
+    va_end(args);                                                                                  \
+  } while (0)
+
 bool diag_error(Diag *d, const Loc *loc, const char *fmt, ...) {
   d->errors++;
   // A quiet error counts.
   if (d->quiet) return false;
-  va_list args;
-  va_start(args, fmt);
-  say(d, loc, "error", fmt, args);
-  va_end(args);
+  SAY("error", d->kind);
+  say_origin(d, loc);
+  return false;
+}
+
+bool diag_problem(Diag *d, ProblemKind kind, const Loc *loc, const char *fmt, ...) {
+  d->errors++;
+  if (d->quiet) return false;
+  SAY("error", kind);
   say_origin(d, loc);
   return false;
 }
@@ -170,27 +214,80 @@ bool diag_error(Diag *d, const Loc *loc, const char *fmt, ...) {
 void diag_warning(Diag *d, const Loc *loc, const char *fmt, ...) {
   if (d->quiet) return;
   d->warnings++;
-  va_list args;
-  va_start(args, fmt);
-  say(d, loc, "warning", fmt, args);
-  va_end(args);
+  SAY("warning", PROBLEM_none);
   say_origin(d, loc);
+}
+
+void diag_doubt(Diag *d, ProblemKind kind, const Loc *loc, const char *fmt, ...) {
+  if (d->quiet) return;
+  d->warnings++;
+  SAY("warning", kind);
+  say_origin(d, loc);
+}
+
+void diag_remark(Diag *d, ProblemKind kind, const Loc *loc, const char *fmt, ...) {
+  if (d->quiet) return;
+  SAY("note", kind);
 }
 
 void diag_note(Diag *d, const Loc *loc, const char *fmt, ...) {
   if (d->quiet) return;
-  va_list args;
-  va_start(args, fmt);
-  say(d, loc, "note", fmt, args);
-  va_end(args);
+  SAY("note", PROBLEM_none);
 }
 
 void diag_hint(Diag *d, const char *fmt, ...) {
+  const Loc *loc = NULL;
   if (d->quiet) return;
-  va_list args;
-  va_start(args, fmt);
-  say(d, NULL, "hint", fmt, args);
-  va_end(args);
+  SAY("hint", PROBLEM_none);
+}
+
+ProblemKind diag_kind(Diag *d, ProblemKind kind) {
+  ProblemKind before = d->kind;
+  d->kind = kind;
+  return before;
+}
+
+void diag_place(Diag *d, const Loc *loc, const char *detail, bool shown) {
+  if (d->quiet) return;
+  Arena *a = d->record;
+  // It is recorded as a place, and not as a note as well.
+  d->record = NULL;
+  if (shown) diag_note(d, loc, "%s", detail ? detail : "here, too");
+  d->record = a;
+  if (!a || !d->messages.n) return;
+  DiagMessage *last = &d->messages.at[d->messages.n - 1];
+  DiagPlace place = {loc_copy(a, loc), str_copy(a, detail)};
+  // The first place is that of the message itself.
+  if (last->places.n == 1 && !last->places.at[0].detail &&
+      loc_same(loc_origin(last->places.at[0].loc), loc_origin(loc)))
+    last->places.at[0] = place;
+  else
+    vec_push(a, &last->places, place);
+}
+
+void diag_more_places(Diag *d, int n) {
+  Arena *a = d->record;
+  d->record = NULL; // each is recorded as a place
+  diag_note(d, NULL, "… and %d more", n);
+  d->record = a;
+}
+
+void diag_cause(Diag *d, const char *cause, const char *op, const char *domain, int opset) {
+  if (d->quiet || !d->record || !d->messages.n) return;
+  DiagMessage *last = &d->messages.at[d->messages.n - 1];
+  last->text = str_copy(d->record, cause);
+  last->op = str_copy(d->record, op);
+  last->domain = str_copy(d->record, domain);
+  last->opset = opset;
+}
+
+void diag_record(Diag *d, Arena *a) {
+  d->record = a;
+}
+
+int diag_messages(const Diag *d, const DiagMessage **out) {
+  *out = d->messages.at;
+  return d->messages.n;
 }
 
 void diag_caret(Diag *d, const char *line, int column, int width) {

@@ -3,6 +3,7 @@ set(IR_FILES
   ir/analysis/batch_dim.c
   ir/analysis/boxes.c
   ir/analysis/deferred.c
+  ir/analysis/gradient_path.c
   ir/analysis/in_flight.c
   ir/analysis/live_ranges.c
   ir/analysis/local.c

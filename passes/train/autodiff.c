@@ -57,8 +57,10 @@
 
 #include <string.h>
 
+#include "base/problem.h"
 #include "base/table.h"
 #include "base/vec.h"
+#include "ir/analysis/gradient_path.h"
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "loss_terms.h"
@@ -80,9 +82,7 @@ typedef struct Autodiff {
   Arena *arena, *scratch; // of the module, of the pass
   Diag *d;
   uint32_t n_values; // of the forward part
-  bool *varied;      // [n_values] depends on a trainable weight
-  bool *useful;      // [n_values] the loss depends on it
-  bool *detached;    // by op id, of the forward part: no gradient goes back through it
+  GradientPath path; // of the forward part
   Value **adjoint;   // [n_values] of this sweep, or NULL
   OpSum **op_sums;   // [n_values] of weights: still to be added to their adjoints
   Value **gradient;  // [n_values] of weights, by all sweeps so far, or NULL
@@ -97,50 +97,18 @@ static GradFn *grad_of(const Op *op) {
   return op_info[op->kind].grad;
 }
 
-// -- Ops that take part ----------------------------------------------------------------------
-
-static bool any_varied(const Autodiff *ad, const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    if (ad->varied[op->in[i].value->id]) return true;
-  return false;
-}
-
-static bool any_useful(const Autodiff *ad, const Op *op) {
-  for (int i = 0; i < op->n_out; i++)
-    if (ad->useful[op->out[i]->id]) return true;
-  return false;
-}
-
-static bool is_constant(const Autodiff *ad, const Op *op) {
-  return grad_of(op) == zero_grad || ad->detached[op->id];
-}
-
 static bool takes_part(const Autodiff *ad, const Op *op) {
-  return !is_constant(ad, op) && any_varied(ad, op) && any_useful(ad, op);
+  return gradient_path_has(&ad->path, op);
 }
 
 // Reports all ops without a gradient at once.
 static bool check_gradients(Autodiff *ad) {
-  int n = 0;
+  ProblemList problems = {.arena = ad->scratch};
   for_each_op(op, ad->g) {
-    if (!takes_part(ad, op) || grad_of(op) != no_grad) continue;
-    // The message has the types of operands and results.
-    Arena *a = ad->scratch;
-    StrBuf b = {.arena = a};
-    strbuf_add(&b, "");
-    for (int i = 0; i < op->n_in; i++)
-      strbuf_addf(&b, "%s%s", i ? ", " : "", type_text(a, op->in[i].value->type));
-    for (int i = 0; i < op->n_out; i++)
-      strbuf_addf(&b, "%s%s", i ? ", " : " -> ", type_text(a, op->out[i]->type));
-    diag_error(ad->d, op->loc, "%s has no gradient: %s", op_info[op->kind].name, b.at);
-    n++;
+    if (takes_part(ad, op) && grad_of(op) == no_grad)
+      problem_add(&problems, gradient_problem(op, ad->scratch));
   }
-  if (n)
-    diag_hint(ad->d,
-              "the loss reaches trainable weights through %s; freeze the weights before "
-              "%s with --freeze, or choose another --loss",
-              n == 1 ? "it" : "these", n == 1 ? "it" : "them");
-  return n == 0;
+  return problems_report(&problems, 0, ad->d);
 }
 
 static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
@@ -155,7 +123,7 @@ static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
 
 static void add_adjoint(Autodiff *ad, Builder *b, const Op *op, int operand, Value *adjoint) {
   const Value *v = op->in[operand].value;
-  if (!adjoint || !ad->varied[v->id] || !ad->useful[v->id]) return;
+  if (!adjoint || !ad->path.varied[v->id] || !ad->path.useful[v->id]) return;
   if (adjoint->type != v->type)
     BUG("the gradient of %s gives %s for an operand of %s", op_info[adjoint->def->kind].name,
         type_text(ad->scratch, adjoint->type), type_text(ad->scratch, v->type));
@@ -331,11 +299,11 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   if (by > 0 && graph_find_param(ad->g, "loss_scale"))
     return diag_error(ad->d, NULL, "'@%s' has a 'loss_scale' already", ad->g->name);
 
-  LossTerms terms = find_loss_terms(&b, loss, ad->varied, ad->scratch);
+  LossTerms terms = find_loss_terms(&b, loss, ad->path.varied, ad->scratch);
   // Terms that depend on no trained weight have no gradient.
   int n_varied = 0;
   for (int i = 0; i < terms.n; i++)
-    if (ad->varied[terms.at[i].start->id]) terms.at[n_varied++] = terms.at[i];
+    if (ad->path.varied[terms.at[i].start->id]) terms.at[n_varied++] = terms.at[i];
   terms.n = n_varied;
   // With one common factor there is one sweep, and the factor comes at its end.  With several, each
   // has its own sweep if `apart` asks for it; otherwise one sweep reads them all on the way.
@@ -355,7 +323,7 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   int n = add_outputs(ad, &b);
   if (b.failed) return false;
   if (n == 0) {
-    diag_error(ad->d, origin.loc, "no trainable weight reaches the loss");
+    diag_problem(ad->d, PROBLEM_no_path, origin.loc, "no trainable weight reaches the loss");
     diag_hint(ad->d, "look at --freeze, and at which output the loss is made of");
     return false;
   }
@@ -397,27 +365,21 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   graph_renumber(g);
   Autodiff ad = {.g = g, .arena = m->arena, .scratch = opt_scratch(o), .d = d};
   ad.n_values = g->n_values;
-  ad.varied = arena_array(ad.scratch, bool, g->n_values);
-  ad.useful = arena_array(ad.scratch, bool, g->n_values);
+  ad.path.varied = arena_array(ad.scratch, bool, g->n_values);
+  ad.path.useful = arena_array(ad.scratch, bool, g->n_values);
   ad.adjoint = arena_array(ad.scratch, Value *, g->n_values);
   ad.op_sums = arena_array(ad.scratch, OpSum *, g->n_values);
   ad.gradient = arena_array(ad.scratch, Value *, g->n_values);
   // The sources of `varied` are the trained weights; detached ops cut it off.
   choose_trained(g, opt_str(o, "freeze"), ad.scratch, d);
   for (int i = 0; i < g->n_params; i++)
-    ad.varied[g->params[i]->id] = g->params[i]->train;
-  ad.detached = find_detached(g, opt_str(o, "detach"), ad.scratch, d);
-  // A value takes part if it depends on a trained weight, and the loss depends on it.
-  for_each_op(op, g) {
-    if (is_constant(&ad, op) || !any_varied(&ad, op)) continue;
-    for (int i = 0; i < op->n_out; i++)
-      ad.varied[op->out[i]->id] = is_floating(op->out[i]);
-  }
-  ad.useful[loss->use.value->id] = true;
-  for (Op *op = g->last; op; op = op->prev) {
-    if (is_constant(&ad, op) || !any_useful(&ad, op)) continue;
-    for (int i = 0; i < op->n_in; i++)
-      ad.useful[op->in[i].value->id] = true;
-  }
-  return check_gradients(&ad) && differentiate(&ad, loss->use.value, o);
+    ad.path.varied[g->params[i]->id] = g->params[i]->train;
+  ad.path.detached = find_detached(g, opt_str(o, "detach"), ad.scratch, d);
+  ad.path.useful[loss->use.value->id] = true;
+  gradient_path_mark(g, &ad.path);
+  // Gradients may report forms that they lack.
+  ProblemKind kind = diag_kind(d, PROBLEM_gradient);
+  bool ok = check_gradients(&ad) && differentiate(&ad, loss->use.value, o);
+  diag_kind(d, kind);
+  return ok;
 }

@@ -58,8 +58,9 @@ Value *loss_input(LossPass *p, const char *label, DType dtype, int ndim, const i
   Value *same = graph_find_role(p->g, ROLE_input, label);
   if (same && same->type == t) return same;
   if (same) {
-    diag_error(p->d, same->loc, "loss '%s' needs an input '%s' of %s, but there is one of %s",
-               p->spec->text, label, type_text(p->scratch, t), type_text(p->scratch, same->type));
+    diag_problem(p->d, PROBLEM_loss, same->loc,
+                 "loss '%s' needs an input '%s' of %s, but there is one of %s", p->spec->text,
+                 label, type_text(p->scratch, t), type_text(p->scratch, same->type));
     diag_hint(p->d, "give the loss's another name, as in %s=NAME", option);
     return NULL;
   }
@@ -88,7 +89,8 @@ static Value *build_one(LossPass *p, const LossSpec *s) {
   p->spec = s;
   const Result *r = graph_find_output(p->g, s->output);
   if (!r) {
-    diag_error(p->d, NULL, "loss '%s': the model has no output '%s'", s->text, s->output);
+    diag_problem(p->d, PROBLEM_loss, NULL, "loss '%s': the model has no output '%s'", s->text,
+                 s->output);
     diag_hint(p->d, "its outputs are: %s%s", outputs_text(p),
               strchr(s->output, '-') ? "; a loss is subtracted by a factor: a+-1*b" : "");
     return NULL;
@@ -96,15 +98,15 @@ static Value *build_one(LossPass *p, const LossSpec *s) {
   Value *x = r->use.value;
   const Loc *loc = x->def ? x->def->loc : x->loc;
   if (dtype_class[x->type->dtype] != 'F') {
-    diag_error(p->d, loc, "output '%s' is %s, and no loss can be", s->output,
-               type_text(p->scratch, x->type));
+    diag_problem(p->d, PROBLEM_loss, loc, "output '%s' is %s, and no loss can be", s->output,
+                 type_text(p->scratch, x->type));
     return NULL;
   }
   p->b.origin = origin_for(p->g->module->arena, value_origin(x), "loss");
   // An output that is the loss already must be one number.
   if (s->kind == LOSS_output && type_count(x->type) != 1) {
-    diag_error(p->d, loc, "output '%s' is %s and not one number, so it is no loss", s->output,
-               type_text(p->scratch, x->type));
+    diag_problem(p->d, PROBLEM_loss, loc, "output '%s' is %s and not one number, so it is no loss",
+                 s->output, type_text(p->scratch, x->type));
     diag_hint(p->d, "say how it becomes one, such as --loss 'cross_entropy(%s)'", s->output);
     return NULL;
   }
@@ -127,8 +129,8 @@ static Value *build_loss(LossPass *p, const char *text) {
       n++;
     }
     if (n != 1) {
-      diag_error(p->d, NULL, "no loss is given, and the model has %s scalar output",
-                 n ? "more than one" : "no");
+      diag_problem(p->d, PROBLEM_loss, NULL, "no loss is given, and the model has %s scalar output",
+                   n ? "more than one" : "no");
       diag_hint(p->d, "say which with --loss, or loss(spec=…) in a pipeline; the outputs are: %s",
                 outputs_text(p));
       return NULL;

@@ -29,7 +29,7 @@ typedef struct Parser {
 } Parser;
 
 static bool fail(const Parser *p, const struct LossRow *row, const char *why) {
-  diag_error(p->d, NULL, "loss '%s': %s", p->text, why);
+  diag_problem(p->d, PROBLEM_loss, NULL, "loss '%s': %s", p->text, why);
   if (row) diag_hint(p->d, "write %s", row->usage);
   return false;
 }
@@ -162,7 +162,8 @@ static bool take_loss(Parser *p, LossSpec *s) {
     NnrtNearest near = {0};
     for (int i = 0; i < N_LOSSES; i++)
       nnrt_nearest(&near, word, strlen(word), rows[i].name);
-    diag_error(p->d, NULL, "loss '%s' is unknown%s", word, str_did_you_mean(p->a, near.name));
+    diag_problem(p->d, PROBLEM_loss, NULL, "loss '%s' is unknown%s", word,
+                 str_did_you_mean(p->a, near.name));
     diag_hint(p->d, "there are OUTPUT, %s, and sums such as a+0.3*b", loss_usage(p->a, ", "));
     return false;
   }

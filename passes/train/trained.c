@@ -32,8 +32,8 @@ static void warn_unmatched(const Globs *globs, const char *option, const char *k
   for (int i = 0; i < globs->n; i++) {
     bool train = *globs->at[i] == '!';
     if (!globs->matched[i])
-      diag_warning(d, NULL, "--%s '%s' matches no %s", train ? "train" : option,
-                   globs->at[i] + train, kind);
+      diag_doubt(d, PROBLEM_no_match, NULL, "--%s '%s' matches no %s", train ? "train" : option,
+                 globs->at[i] + train, kind);
   }
 }
 

@@ -665,6 +665,53 @@ def unknown():
                  [value("x", [2, 3])], "y", [weight("w", 3), ints("shape", 4, 4)], domains=["com.microsoft"])
 
 
+def newer_opset():
+    """An opset that does not exist yet."""
+    return model([node("Relu", "x", "y")], [value("x", [2])], "y", opset=99)
+
+
+def odd_inputs():
+    """Inputs without a shape, of strings, and of a sequence of tensors."""
+    sequence = helper.make_tensor_sequence_value_info("s", F32, [2])
+    return model([node("Relu", "x", "y")], [value("x", None), value("t", [2], TensorProto.STRING), sequence], "y")
+
+
+def many_unknown():
+    """One unknown operator, 17 times."""
+    nodes = [node("Nonsense", "x" if i == 0 else f"a{i - 1}", f"a{i}", f"/n{i}") for i in range(17)]
+    return model(nodes, [value("x", [2, 3])], "a16")
+
+
+def refused_bodies():
+    """Bodies that are not imported: of an If on data, a Loop as long as data says, and readers of a failed node."""
+    def strange(x, y, name="strange"): return node("Nonsense", x, y, name)
+    then = body([strange("x", "t")], "", "t")
+    other = body([node("If", "c", "u", "inner", then_branch=body([strange("x", "v")], "", "v"),
+                       else_branch=body([node("Exp", "x", "v"), strange("v", "dead", "dead")], "", "v"))], "", "u")
+    loop = body([node("Identity", "go", "on"), strange("k", "d")], "i go k", "on d")
+    f = helper.make_function("my", "F", ["x"], ["y"], [strange("x", "h"), node("Relu", "h", "y", "relu")],
+                             [helper.make_opsetid("", 17)])
+    return model(
+        [node("If", "c", "a", "/if", then_branch=then, else_branch=other), node("Loop", "m _ x", "b", "/loop", body=loop),
+         strange("x", "z", "/first"), node("F", "z", "e", "/call", domain="my"),
+         node("Scan", "x z", "f g", "/scan", num_scan_inputs=1, body=body([strange("s r", "q w")], "s r", "q w"))],
+        [value("x", [2]), value("c", [], BOOL), value("m", [], I64)], "a b e f g", functions=[f], domains=["my"])
+
+
+def one_round():
+    """Problems of every kind after a failed node, whose result has a declared type, and their consequences."""
+    m = model(
+        [node("Nonsense", "x w", "a", "/missing"), node("Relu", "a", "r", "/relu"),
+         node("ReduceSum", "r", "s", "/sum", keepdims=0), node("Gradient", "a", "da", "/gradient", domain=TRAINING, xs=["a"], y="s"),
+         node("Mul", "da a", "p", "/again"), node("ReduceSum", "p", "loss", "/loss", keepdims=0),
+         node("Concat", "a x", "b", "/form", axis=5), node("Nonsense", "x", "n", "/shape"), node("Reshape", "a n", "v", "/view"),
+         node("Cast", "a", "t", "/cast", to=I64), node("Reshape", "x t", "u", "/settings"),
+         node("BatchNormalization", "a g g g g", "bn", "/bn"), node("MatMul", "k k", "kk", "/matmul")],
+        [value("x", ["N", 3]), value("k", [3, 3], TensorProto.UINT64)], "loss b v u bn kk", [weight("w", 3), weight("g", 3)], domains=[TRAINING])
+    m.graph.value_info.append(value("a", ["N", 3]))
+    return m
+
+
 def refused():
     """Operators with results of unknown size, and settings that are not possible."""
     return model([node("Unique", "x", "a", "/unique"), node("NonMaxSuppression", "boxes scores", "b", "/nms"),
@@ -785,7 +832,8 @@ def main():
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
               quantized_errors, quantized_between, hostile, loops, loop_errors, signal_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
-              constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
+              constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, many_unknown, refused_bodies,
+              one_round, newer_opset, odd_inputs,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute, image_errors, sampling_errors,
