@@ -32,6 +32,11 @@ CASES = [
 ]
 # Compilations that end before collectives are chosen, or without a plan: predictions are null.
 UNPLANNED = [["--loss", common.SAMPLE["mlp"]["loss"], "--stop-after", "autodiff"], ["--passes", "simplify"]]
+# Compilations with --report-json: a success, and errors of models and texts.
+INPUTS = ROOT / "tests/frontend/inputs"
+REPORTED = [(SAMPLES / "mlp/mlp.onnx", ["--batch", 16, "--loss", common.SAMPLE["mlp"]["loss"]], True),
+            (INPUTS / "one_round.onnx", ["--batch", 2, "--loss", "loss"], False), (INPUTS / "refused_bodies.onnx", [], False),
+            (ROOT / "tests/passes/autodiff/no-gradient.nn", ["--passes", "autodiff"], False)]
 
 
 def resolve(schema, top):
@@ -157,6 +162,12 @@ def main():
         for options in UNPLANNED:
             run(NNAOT, SAMPLES / "mlp/mlp.onnx", "--batch", 16, *options, "--emit", "plan", "-o", folder / "summary")
             mutated["summary"] += validate("summary", json.loads((folder / "summary").read_text()), str(options))
+        for path, options, succeeds in REPORTED:
+            run(NNAOT, path, *options, "--emit", "nn", "-o", folder / "out.nn", "--report-json", folder / "problems",
+                ok=0 if succeeds else 1)
+            document = json.loads((folder / "problems").read_text())
+            check(f"{path.name}: it says whether it succeeded", document["succeeded"] == succeeds, document)
+            mutated["problems"] += validate("problems", document, path.name)
     for name, n in mutated.items():
         check(f"{name} has objects", n > 0)
         print(f"{name:14} {n:4} objects with keys added and removed")

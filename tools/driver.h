@@ -7,8 +7,9 @@
 //     driver_write.c        printed and written outputs
 //     driver_executable.c   among these, executables and their C sources
 //     driver_check_with.c   and the reference of --check-with
-//     summary.c, explain.c, trace_file.c
-//                           the texts of --summary, --comm-manifest, --explain and --trace
+//     summary.c, explain.c, trace_file.c, problem_file.c
+//                           the texts of --summary, --comm-manifest, --explain, --trace and
+//                           --report-json
 //     report.h, report*.c   the page of --report
 //
 // The command line and the choice are values that the steps hand on.  After check_settings neither
@@ -62,6 +63,7 @@ typedef struct Settings {
   const char *network;    // the cluster that routes collectives: --cluster, or that of --per-node
   bool is_cut;            // the option or a program fixes the number of micro-batches
   const Loc *cut_by;      // if so: that line of a program; NULL: the option
+  bool may_report;        // --report-json can be written, beside all other files
   bool made_folder;       // --emit c created its folder, which is removed if it stays empty
 } Settings;
 

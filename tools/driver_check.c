@@ -292,7 +292,10 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
   vec_push(a, &files, ((UsedFile){"--comm-manifest", s->manifest, false}));
   vec_push(a, &files, ((UsedFile){"--trace", s->trace, false}));
   vec_push(a, &files, ((UsedFile){"--report", s->report, false}));
+  vec_push(a, &files, ((UsedFile){"--report-json", s->report_json, false}));
   if (!outputs_apart(files.at, files.n, d)) return false;
+  if (s->report_json && !output_writable(s->report_json, d)) return false;
+  s->may_report = s->report_json != NULL;
   if (s->summary && !output_writable(s->summary, d)) return false;
   if (s->manifest && !output_writable(s->manifest, d)) return false;
   if (s->trace && !output_writable(s->trace, d)) return false;

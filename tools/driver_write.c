@@ -86,7 +86,7 @@ static void say_weights(const Settings *s, const Compiled *c) {
 // then.
 static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
   // Standard output, or stderr if some output is written to standard output.
-  const char *written[] = {s->output, s->summary, s->manifest, s->trace, s->report};
+  const char *written[] = {s->output, s->summary, s->manifest, s->trace, s->report, s->report_json};
   FILE *out = stdout;
   for (size_t i = 0; i < sizeof written / sizeof *written; i++)
     if (written[i] && !strcmp(written[i], "-")) out = stderr;

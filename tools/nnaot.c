@@ -17,6 +17,7 @@
 #include "explain.h"
 #include "ir/model_values.h"
 #include "planner/plan/plan_texts.h"
+#include "problem_file.h"
 #include "prove_text.h"
 #include "train/loss_spec.h"
 #include "train/optimizer_spec.h"
@@ -323,8 +324,11 @@ int main(int argc, char **argv) {
 
   Diag *d = diag_new(stderr);
   Arena *a = arena_new();
+  if (s->report_json) diag_record(d, a);
   status = check_settings(s, a, d);
   if (status == EXIT_SUCCESS && !compile(s, a, d)) status = EXIT_FAILURE;
+  if (s->may_report && !problem_file_write(s->report_json, s->model, status == EXIT_SUCCESS, d))
+    status = EXIT_FAILURE;
   if (status != EXIT_SUCCESS && s->made_folder) rmdir(s->output);
   arena_free(a);
   diag_free(d);

@@ -13,9 +13,10 @@
 #include "output.h"
 #include "pass.h"
 #include "planner/search/search.h"
+#include "problem_file.h"
 #include "prove_text.h"
 
-static const char *pipeline = "", *output = "-", *model, *folder;
+static const char *pipeline = "", *output = "-", *model, *folder, *report_json;
 static bool list;
 static InputOptions import;
 static PipelineOptions run = {.verify_each = true, .bisect_limit = -1};
@@ -35,6 +36,8 @@ static const Option options[] = {
            "check that FOLDER/program.c, of nnaot --emit c, runs the result, a planned module"),
     GROUP("Output"),
     STRING("output", 'o', &output, "FILE", "the output; '-' is standard output"),
+    STRING("report-json", 0, &report_json, "FILE",
+           "errors, warnings and notes as JSON: causes, all places, ways out"),
     STRING("print-before", 0, &run.print_before, "PASSES", "print the module before these"),
     STRING("print-after", 0, &run.print_after, "PASSES", "print the module after these"),
     FLAG("print-before-all", 0, &run.print_before_all, "print the module before every pass"),
@@ -98,12 +101,21 @@ int main(int argc, char **argv) {
     diag_free(d);
     return EXIT_USAGE;
   }
+  const UsedFile files[] = {{"the input", words.at[0], true},
+                            {"-o", output, false},
+                            {"--report-json", report_json, false}};
+  if (report_json && (!outputs_apart(files, 3, d) || !output_writable(report_json, d))) {
+    diag_free(d);
+    return EXIT_FAILURE;
+  }
+  Arena *a = arena_new();
+  if (report_json) diag_record(d, a);
   run.searched = say_explained;
   Module *m = input_read(words.at[0], &import, d);
   bool ok = m && pipeline_run(m, pipeline, &run, d) && prove_model(m, words.at[0], d) &&
             (!folder || program_validate(m, folder, NULL, d));
-  Arena *a = arena_new();
   ok = ok && output_write(output, module_text(m, a), d);
+  if (report_json) ok = problem_file_write(report_json, words.at[0], ok, d) && ok;
   arena_free(a);
   module_free(m);
   diag_free(d);
