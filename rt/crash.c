@@ -100,7 +100,15 @@ static void report(int number, siginfo_t *info, void *context) {
   Mapping file;
   nnrt_safe_add(&t, speaker);
   nnrt_safe_add(&t, ": error: ");
-  if (fault && number == SIGBUS && nnrt_mapping_at(at, &file)) {
+  if (nnrt_fault_sent(info)) {
+    nnrt_safe_add(&t, "this process was ended by ");
+    nnrt_safe_add(&t, nnrt_fault_name(number));
+    nnrt_safe_add(&t, ", which process ");
+    nnrt_safe_add_number(&t, info->si_pid);
+    nnrt_safe_add(&t, " has sent");
+    add_notes(&t, "a user, a launcher or a scheduler sends signals; SIGTERM ends a run with its "
+                  "outputs saved");
+  } else if (fault && number == SIGBUS && nnrt_mapping_at(at, &file)) {
     data = add_bus_error(&t, &file);
   } else if (own.high && nnrt_fault_overflows(info, context, own.low, own.high)) {
     nnrt_safe_add(&t, "this process has crashed: SIGSEGV, an overflow of the stack, of ");

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 enum {
   NNRT_ALTERNATE_STACK = 64 << 10,
@@ -25,6 +26,22 @@ static inline const char *nnrt_fault_text(int number) {
   case SIGILL: return "SIGILL, an instruction that this processor does not have";
   case SIGFPE: return "SIGFPE, an integer division by zero";
   default: return "SIGABRT, the program or a library has given up";
+  }
+}
+
+// Whether another process has sent the signal: then no code of this one is at fault.
+static inline bool nnrt_fault_sent(const siginfo_t *info) {
+  bool sent = info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL;
+  return sent && info->si_pid != getpid();
+}
+
+static inline const char *nnrt_fault_name(int number) {
+  switch (number) {
+  case SIGSEGV: return "SIGSEGV";
+  case SIGBUS: return "SIGBUS";
+  case SIGILL: return "SIGILL";
+  case SIGFPE: return "SIGFPE";
+  default: return "SIGABRT";
   }
 }
 

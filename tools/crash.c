@@ -25,6 +25,13 @@ static void say(const char *text) {
 static void report(int number, siginfo_t *info, void *context) {
   bool overflows = nnrt_fault_overflows(info, context, 0, top);
   say(name);
+  if (nnrt_fault_sent(info)) {
+    say(": error: this program was ended by ");
+    say(nnrt_fault_name(number));
+    say(", which another process has sent\n");
+    raise(number);
+    return;
+  }
   say(": error: this program has crashed: ");
   say(overflows ? "SIGSEGV, an overflow of the stack" : nnrt_fault_text(number));
   say(overflows ? "\nhint: raise the limit by ulimit -s, or report this with the model\n"
