@@ -106,6 +106,18 @@ static bool operand_fits(Node *n, int i, const char *name, int ndim, const int64
   const Value *v = node_in(n, i);
   if (!v || has_shape(v, ndim, dim)) return true;
   const Type *want = type_new(n->b->g->module, v->type->dtype, ndim, dim);
+  // An exporter folds the initial states of a layer that gets none, for the rows of its example.
+  int batch = node_int(n, "layout", 0) == 1 ? 0 : 1;
+  bool state = ndim == 3 && str_starts(name, "initial_") && !v->def && v->role == ROLE_weight;
+  if (state && v->type->ndim == 3 && v->type->dim[batch] != dim[batch])
+    return node_fail_as(
+        n, PROBLEM_batch,
+        str_format(
+            n->a,
+            "the exporter has stored states for %lld rows: --batch %lld fits them; or export "
+            "with a symbolic batch, and initial states as inputs",
+            (long long)v->type->dim[batch], (long long)v->type->dim[batch]),
+        "its %s is %s and must be %s", name, type_text(n->a, v->type), type_text(n->a, want));
   return node_fail(n, "its %s is %s and must be %s", name, type_text(n->a, v->type),
                    type_text(n->a, want));
 }

@@ -851,6 +851,7 @@ def main():
     save("lstm_activation", recurrent("LSTM", "x,w,r", activations=["Sigmoid", "Tanh", "Swish"]))
     save("lstm_count", recurrent("LSTM", "x,w,r", activations=["Sigmoid", "Tanh"]))
     save("lstm_scaled", recurrent("LSTM", "x,w,r", activations=["Sigmoid", "ScaledTanh", "Tanh"], activation_alpha=[1.0]))
+    save("lstm_state", recurrent("LSTM", "x,w,r,,,h,c", x=(5, "batch", 3)))
     save("lstm_numbers", recurrent("LSTM", "x,w,r", activation_alpha=[1.0]))
     save("lstm_length", recurrent("LSTM", "x,w,r,,w"))
     save("lstm_flat", recurrent("LSTM", "x,w,r", x=(5, 6)))
