@@ -10,6 +10,7 @@
 typedef struct OnnxWeight {
   const char *label, *reason; // "PyTorch calls it a buffer"
   bool doubtful;              // the reason may be wrong
+  bool trained;               // unless no gradient reaches it
 } OnnxWeight;
 
 // Findings in a model that its user should know before training it.

@@ -2,6 +2,7 @@
 // axis 0 of every input, else any dimension 0 that is not fixed.
 
 #include <string.h>
+#include <strings.h>
 
 #include "onnx_shape.h"
 
@@ -144,9 +145,51 @@ static bool check_bound_batch(const Shapes *s) {
   return false;
 }
 
+// Whether an exporter would call the batch so.
+static bool is_batch_name(const char *symbol) {
+  return strcasestr(symbol, "batch") || !strcasecmp(symbol, "n") || !strcasecmp(symbol, "b") ||
+         !strcasecmp(symbol, "bs") || !strcasecmp(symbol, "bsz");
+}
+
+// Notes that dimension 0 is the batch only by its position, if another free dimension may be it:
+// recurrent layers have the sequence first.
+static void note_position(const Shapes *s) {
+  const Onnx__ValueInfoProto *first = NULL, *other = NULL;
+  size_t at = 0;
+  for (int i = 0; i < s->n; i++)
+    for (size_t axis = 0; axis < input_ndim(s->input[i]); axis++) {
+      const Dimension *dim = input_dim(s->input[i], axis);
+      if (dim_is_fixed(dim)) continue;
+      if (axis == 0 && is_batch_name(dim_symbol(dim))) return;
+      if (axis == 0 && !first) first = s->input[i];
+      // A symbol that some input has in front is the batch there, too.
+      if (axis > 0 && !other && !dim_is_batch(s, dim_symbol(dim), axis)) {
+        other = s->input[i];
+        at = axis;
+      }
+    }
+  if (!first || !other) return;
+  const char *symbol = dim_symbol(input_dim(first, 0)), *name = dim_symbol(input_dim(other, at));
+  diag_remark(s->im->d, PROBLEM_batch_by_position, input_loc(s, first),
+              "dimension 0 of input '%s'%s%s%s is taken as the batch, by its position",
+              onnx_str(first->name), *symbol ? ", '" : "", symbol, *symbol ? "'," : "");
+  if (*name)
+    diag_hint(s->im->d, "--batch-dim %s, if the batch is dimension %zu of input '%s'", name, at,
+              onnx_str(other->name));
+  else
+    diag_hint(s->im->d,
+              "if the batch is dimension %zu of input '%s', export with a name for it, and give "
+              "--batch-dim NAME",
+              at, onnx_str(other->name));
+}
+
 bool check_batch(const Shapes *s) {
   const OnnxOptions *o = s->im->o;
-  if (!o->batch_dim) return check_fixed_batch(s) && check_bound_batch(s);
+  if (!o->batch_dim) {
+    if (!check_fixed_batch(s) || !check_bound_batch(s)) return false;
+    note_position(s);
+    return true;
+  }
   // --batch-dim must name a symbol of some input.
   for (int i = 0; i < s->n; i++)
     if (batch_axis(s->input[i], o->batch_dim) >= 0) return check_bound_batch(s);

@@ -289,6 +289,6 @@ void onnx_classify_weights(Import *im) {
     if (v->role != ROLE_weight) continue;
     const Reason *why = &reasons[onnx_why_of(im, v)];
     out->weights[out->n_weights++] =
-        (OnnxWeight){str_copy(out->arena, v->label), why->text, why->doubtful};
+        (OnnxWeight){str_copy(out->arena, v->label), why->text, why->doubtful, v->train};
   }
 }

@@ -40,6 +40,9 @@ static const char *asked(const Settings *s, const char *label) {
 static const char *reason(const Settings *s, const OnnxFindings *found, const Value *v) {
   const OnnxWeight *w = find_weight(found, v->label);
   const char *by = asked(s, v->label);
+  // After the gradients, a weight that none reaches is trained no more.
+  bool trained = by ? str_equal(by, "--train") : w && w->trained;
+  if (trained && !v->train) return "no gradient reaches it";
   return by ? by : w ? w->reason : "the module says so";
 }
 

@@ -83,6 +83,7 @@ typedef struct Autodiff {
   Diag *d;
   uint32_t n_values; // of the forward part
   GradientPath path; // of the forward part
+  bool *asked;       // [n_values] --train names the weight
   Value **adjoint;   // [n_values] of this sweep, or NULL
   OpSum **op_sums;   // [n_values] of weights: still to be added to their adjoints
   Value **gradient;  // [n_values] of weights, by all sweeps so far, or NULL
@@ -191,6 +192,13 @@ static int add_outputs(Autodiff *ad, Builder *b) {
     // A weight that does not reach the loss is no longer trained.
     Value *gradient = ad->gradient[w->id];
     w->train = gradient != NULL;
+    if (!gradient && ad->asked[w->id]) {
+      diag_doubt(ad->d, PROBLEM_no_gradient, w->loc,
+                 "--train: no gradient reaches '%s', so it stays as it is", w->label);
+      diag_hint(ad->d,
+                "the loss does not depend on it, or only by ops that stop the gradient, such "
+                "as comparisons, indices and --detach");
+    }
     if (!gradient) continue;
     const char *label = str_format(ad->arena, "grad:%s", w->label);
     if (table_add(outputs, 0, label, w)) {
@@ -371,7 +379,7 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   ad.op_sums = arena_array(ad.scratch, OpSum *, g->n_values);
   ad.gradient = arena_array(ad.scratch, Value *, g->n_values);
   // The sources of `varied` are the trained weights; detached ops cut it off.
-  choose_trained(g, opt_str(o, "freeze"), ad.scratch, d);
+  ad.asked = choose_trained(g, opt_str(o, "freeze"), ad.scratch, d);
   for (int i = 0; i < g->n_params; i++)
     ad.path.varied[g->params[i]->id] = g->params[i]->train;
   ad.path.detached = find_detached(g, opt_str(o, "detach"), ad.scratch, d);

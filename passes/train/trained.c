@@ -37,8 +37,9 @@ static void warn_unmatched(const Globs *globs, const char *option, const char *k
   }
 }
 
-void choose_trained(Graph *g, const char *globs, Arena *scratch, Diag *d) {
+bool *choose_trained(Graph *g, const char *globs, Arena *scratch, Diag *d) {
   Globs list = split(globs, scratch);
+  bool *asked = arena_array(scratch, bool, g->n_values);
   for (int i = 0; i < g->n_params; i++) {
     Value *w = g->params[i];
     if (w->role != ROLE_weight) continue;
@@ -48,11 +49,12 @@ void choose_trained(Graph *g, const char *globs, Arena *scratch, Diag *d) {
     for (int k = 0; k < list.n; k++) {
       bool train = *list.at[k] == '!';
       if (!str_glob(list.at[k] + train, w->label)) continue;
-      w->train = train && can;
+      w->train = asked[w->id] = train && can;
       list.matched[k] = true;
     }
   }
   warn_unmatched(&list, "freeze", "weight", d);
+  return asked;
 }
 
 bool *find_detached(const Graph *g, const char *globs, Arena *scratch, Diag *d) {

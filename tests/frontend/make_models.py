@@ -665,6 +665,18 @@ def unknown():
                  [value("x", [2, 3])], "y", [weight("w", 3), ints("shape", 4, 4)], domains=["com.microsoft"])
 
 
+def sequence_first():
+    """The batch is dimension 1, and nothing but its position says which dimension is it."""
+    return model([node("Relu", "x", "y")], [value("x", ["time", "rows", 4])], "y")
+
+
+def untrained():
+    """Weights that the loss does not depend on, or only by an operator that stops the gradient."""
+    return model([node("Floor", "w", "f", "/floor"), node("Mul", "x f", "a", "/mul"), node("Mul", "a v", "b", "/scale"),
+                  node("ReduceSum", "b", "y", "/sum", keepdims=0), node("Relu", "u", "z", "/beside")],
+                 [value("x", [2, 3])], "y z", [weight("w", 3), weight("v", 3), weight("u", 3)])
+
+
 def newer_opset():
     """An opset that does not exist yet."""
     return model([node("Relu", "x", "y")], [value("x", [2])], "y", opset=99)
@@ -833,7 +845,7 @@ def main():
               quantized_errors, quantized_between, hostile, loops, loop_errors, signal_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, many_unknown, refused_bodies,
-              one_round, newer_opset, odd_inputs,
+              one_round, sequence_first, untrained, newer_opset, odd_inputs,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute, image_errors, sampling_errors,
