@@ -515,6 +515,15 @@ bool nnrt_log_resume(Records *log, int64_t first_step, Why *w);
 bool nnrt_events_open(Records *events, const char *dir, int64_t first_step, Why *w);
 void nnrt_events_step(Records *events, const StepReport *s);
 
+// ---- timings.c: sums of the trace's times by operation
+
+typedef struct NnrtTimings NnrtTimings;
+
+NnrtTimings *nnrt_timings_new(void);
+void nnrt_timings_add(NnrtTimings *t, const char *name, double us);
+// Prints the table on rank 0, and frees it.
+void nnrt_timings_end(NnrtTimings *t, const NnrtRank *r, int64_t steps);
+
 // ---- trace.c
 
 // The subject of an event, by its name in the graph: "linear  mlp.onnx:/fc1/MatMul".
@@ -546,7 +555,8 @@ TraceOf nnrt_trace_said(const NnrtRank *r, int copy);
 void nnrt_trace_device(NnrtRank *r, int thread, TraceOf of, int64_t from, int64_t to);
 void nnrt_trace_host(NnrtRank *r, int thread, TraceOf of, double from_us, double to_us);
 void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from); // ends now
-void nnrt_trace_resolve(NnrtRank *r);                         // once the traced work is complete
+void nnrt_trace_resolve(NnrtRank *r);       // once the traced work is complete
+void nnrt_trace_print_timings(NnrtRank *r); // of --timings; ends the trace if there is no --trace
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w); // collective
 double nnrt_now_us(void);
 

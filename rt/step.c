@@ -501,7 +501,7 @@ static bool begin(Trainer *t) {
   r->step = t->first;
   r->flushed = t->p->n_deferred; // no update is deferred yet
   r->code->init(r);
-  if (run->flags.trace.given) nnrt_trace_start(r);
+  if (run->flags.trace.given || run->flags.timings.given) nnrt_trace_start(r);
   if (run->flags.memory.given) nnrt_in_use_start(r);
   if (run->flags.check_values.given) nnrt_checks_start(r);
   if (run->flags.check_against.given) nnrt_check_against_begin(r);
@@ -646,6 +646,7 @@ static bool finish(Trainer *t) {
   const Flags *f = &t->run->flags;
   Why w;
   bool ok = true;
+  if (f->timings.given) nnrt_trace_print_timings(t->r);
   nnrt_comm_begin_files(t->r);
   // One failed output does not prevent the others.  The memory file is first: it ends the watch, so
   // that the others may read the slab by system calls.

@@ -45,6 +45,9 @@ typedef struct NnrtTrace {
   bool elsewhere;
   TraceOf *later; // indexed by the number of the copy
   int n_later;
+  bool keeps;           // the events are written: --trace
+  NnrtTimings *timings; // of --timings, or NULL
+  int64_t steps;
   double zero; // origin of the trace's time; about the same moment on every rank
 } NnrtTrace;
 
@@ -77,6 +80,8 @@ void nnrt_trace_start(NnrtRank *r) {
   // All ranks leave this sum at about the same time: the trace's origin.
   nnrt_comm_sum(r, &(int64_t){0}, 1);
   t->zero = nnrt_now_us();
+  t->keeps = r->run->flags.trace.given;
+  t->timings = r->run->flags.timings.given ? nnrt_timings_new() : NULL;
   r->trace = t;
 }
 
@@ -133,18 +138,25 @@ void nnrt_trace_host(NnrtRank *r, int thread_of, TraceOf of, double from, double
 
 void nnrt_trace_resolve(NnrtRank *r) {
   if (!r->trace) return;
+  // Timings are of training, and not of evaluations between steps.
+  NnrtTimings *timings = r->graph == &r->program->train ? r->trace->timings : NULL;
   pthread_mutex_lock(&r->trace->lock);
   for (int i = 0; i < N_TRACES; i++) {
     // Events of the device have marks until its clock is read.
     Track *t = &r->trace->track[i];
     for (; t->n_resolved < t->n; t->n_resolved++) {
       Event *e = &t->event[t->n_resolved];
-      if (e->resolved) continue;
-      e->from = nnrt_device_time(r, e->from_mark);
-      e->to = nnrt_device_time(r, e->to_mark);
-      e->resolved = true;
+      if (!e->resolved) {
+        e->from = nnrt_device_time(r, e->from_mark);
+        e->to = nnrt_device_time(r, e->to_mark);
+        e->resolved = true;
+      }
+      bool timed = timings && (i == TRACE_ops || i == TRACE_comm || i == TRACE_moves);
+      if (timed && e->of.name) nnrt_timings_add(timings, e->of.name, e->to - e->from);
     }
+    if (!r->trace->keeps) t->n = t->n_resolved = 0;
   }
+  r->trace->steps += timings != NULL;
   pthread_mutex_unlock(&r->trace->lock);
   nnrt_device_forget_marks(r);
 }
@@ -205,6 +217,29 @@ static void say_full(NnrtRank *r, const NnrtTrace *t) {
   free(names);
 }
 
+static void free_trace(NnrtTrace *t) {
+  for (int i = 0; i < N_TRACES; i++)
+    free(t->track[i].event);
+  free(t->later);
+  pthread_mutex_destroy(&t->lock);
+  free(t);
+}
+
+void nnrt_trace_print_timings(NnrtRank *r) {
+  NnrtTrace *t = r->trace;
+  nnrt_timings_end(t->timings, r, t->steps);
+  bool full = false;
+  for (int i = 0; i < N_TRACES; i++)
+    full |= t->track[i].full;
+  if (full && r->rank == 0)
+    nnrt_say_note("these times are of the first %d events of a thread in %s", MOST_EVENTS,
+                  t->keeps ? "the run, as in the trace" : "a step");
+  t->timings = NULL;
+  if (t->keeps) return;
+  r->trace = NULL;
+  free_trace(t);
+}
+
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
   NnrtTrace *t = r->trace;
   r->trace = NULL; // gathering the trace is not traced
@@ -251,10 +286,6 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
   free(mine);
   free(all);
   free(lengths);
-  for (int i = 0; i < N_TRACES; i++)
-    free(t->track[i].event);
-  free(t->later);
-  pthread_mutex_destroy(&t->lock);
-  free(t);
+  free_trace(t);
   return ok;
 }

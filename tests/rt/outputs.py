@@ -1,5 +1,6 @@
 """Outputs: log, plain progress lines, saved and exported weights, event files, trace, evaluation."""
 
+import collections
 import glob
 import json
 import os
@@ -110,7 +111,7 @@ with folder_with_data():
         check(f"evaluation of {whole} rows is of {parts}", abs(of[whole] - sum(of[n] for n in parts)) < 1e-5 * of[whole], of)
     resumed = evaluated("line2", rows(96), "--resume", "--checkpoint-dir", "ck")
     check("--eval-only of a checkpoint", resumed["steps"] == 31, resumed)
-    for flags in ["--steps", 3], ["--epochs", 1], [*DATA], ["--eval-every", 2], ["--keep", 2], ["--trace", "t"]:
+    for flags in ["--steps", 3], ["--epochs", 1], [*DATA], ["--eval-every", 2], ["--keep", 2], ["--trace", "t"], ["--timings"]:
         refused(f"--eval-only {flags[0]}", f"{flags[0]} has no effect with --eval-only", "line1", "--eval-only", *rows(4), *flags,
                 status=2)
     refused("--eval-only without rows", "--eval-only needs --eval-input", "line1", "--eval-only", status=2)
@@ -154,6 +155,32 @@ with folder_with_data():
     check("trace: what is sent says for which operation, and in which step", {e["args"]["step"] for e in comm
           if e["name"] == "all_reduce" and e["args"]["at"] == "grads of /fc"} == set(range(20)), comm[:3])
     check("trace: time goes on", all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans))
+
+    # --timings sums the same events by operation, those of training only, also beyond the events that a trace keeps.
+    def table(*flags, program="line2"):
+        done = train(program, "--steps", 10, "--timings", *flags)
+        lines = done.stdout[done.stdout.index("times on rank 0 of 2, in ms of a step (mean of 10 steps)\n"):].splitlines()[1:]
+        heads = [i for i, line in enumerate(lines) if line.split()[:3] == ["ms", "share", "calls"]]
+        return [[(float(ms), float(share[:-1]), float(calls), name) for ms, share, calls, name in
+                 (line.split(None, 3) for line in part if "%" in line)] for part in (lines[heads[0]:heads[1]], lines[heads[1]:])]
+
+    kinds, ops = table("--trace", "timed.json", "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 2)
+    spans = [e for e in json.load(open("timed.json"))["traceEvents"] if e["ph"] == "X" and e["pid"] == 0]
+    check("timings: longest first, and shares of all", all(x[0] >= y[0] for t in (kinds, ops) for x, y in zip(t, t[1:]))
+          and abs(sum(row[1] for row in kinds) - 100) < 0.1 * len(kinds), kinds)
+    of_trace = collections.Counter()
+    for e in spans:
+        if e["cat"] in ("op", "comm"): of_trace[e["name"]] += 1
+    plain, _ = table()
+    calls = {row[3]: row[2] for row in kinds}
+
+    def alike(rows):  # the event of a transfer may come after its step, and is then missing of the last one
+        return {row[3] for row in rows} == calls.keys() and all(abs(row[2] - calls[row[3]]) < 0.25 for row in rows)
+
+    check("timings: the same calls without --trace and evaluations", alike(plain), plain, kinds)
+    check("timings: no more calls than the trace has events", all(n * 10 <= of_trace[name] for name, n in calls.items()), calls)
+    few, _ = table(program="few2")
+    check("timings: of all events, of which few2 keeps 50", alike(few), few, kinds)
 
     # A limited number of events is kept of each thread; the 20 slices are below it.
     done = train("few2", "--steps", 10, "--trace", "few.json")
