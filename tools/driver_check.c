@@ -44,10 +44,10 @@ static void refuse(const char *const *names, const char *with, const char *hint,
 
 // Rejects options that would have no effect.
 static bool check_effect(const Settings *s, Diag *d) {
-  static const char *const step[] = {"loss",      "optimizer", "group",      "no-decay",
-                                     "freeze",    "train",     "detach",     "init",
-                                     "clip-norm", "dtype",     "accumulate", "micro-batches",
-                                     "plan",      "cluster",   "per-node",   NULL};
+  static const char *const step[] = {
+      "loss",   "optimizer", "group",     "no-decay",       "freeze",     "train",
+      "detach", "init",      "clip-norm", "dtype",          "accumulate", "micro-batches",
+      "plan",   "cluster",   "per-node",  "search-seconds", NULL};
   static const char *const import[] = {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   static const char *const of_target[] = {"link", "aot-plans"};
@@ -146,6 +146,8 @@ static bool check_values(const Settings *s, Diag *d) {
   if (diag_errors(d) > errors) return false;
   if (!(s->clip_norm >= 0 && s->clip_norm < HUGE_VAL))
     return diag_error(d, NULL, "--clip-norm cannot be %g", s->clip_norm);
+  if (option_given("search-seconds") && !(s->search_seconds > 0 && s->search_seconds < HUGE_VAL))
+    return diag_error(d, NULL, "--search-seconds cannot be %g", s->search_seconds);
   if (s->accumulate > 1 && !s->batch && !s->pipeline) {
     diag_error(d, NULL, "--accumulate needs --batch: a step takes %lld times as many rows",
                (long long)s->accumulate);

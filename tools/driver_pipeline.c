@@ -84,6 +84,8 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("shard", "factoring", c->factoring >= 0 ? WHOLE(c->factoring) : NULL);
   OPTION("shard", "memory", c->memory ? WHOLE(c->memory) : NULL);
   OPTION("shard", "work", c->work ? WHOLE(c->work) : NULL);
+  OPTION("shard", "seconds",
+         s->search_seconds > 0 ? str_format(a, "%.17g", s->search_seconds) : NULL);
   OPTION("shard", "explain", s->explain);
   OPTION("stash_weights", "accumulate", s->accumulate > 1 ? WHOLE(s->accumulate) : NULL);
   OPTION("overlap", "limited", s->cluster ? "true" : NULL);

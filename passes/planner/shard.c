@@ -106,6 +106,7 @@ typedef struct Attempt {
   const char *mesh, *plan, *explain, *lp, *problem;
   bool limited, routed;
   int64_t memory, work; // for searches; 0: the devices' memory, no limit of work
+  double seconds;       // limit of each search by the clock; 0: one in work
   const Cluster *cluster;
   Target target;
   Arena *scratch;
@@ -133,6 +134,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   s->env.routed = t->routed;
   s->env.memory = t->memory;
   s->env.work = t->work;
+  s->env.seconds = t->seconds;
   s->first = *first;
   graph_renumber(g);
   sharding_grow(s);
@@ -328,6 +330,8 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   t.problem = opt_str(o, "problem");
   t.memory = opt_int(o, "memory", 0);
   t.work = opt_int(o, "work", 0);
+  t.seconds = opt_float(o, "seconds", 0);
+  if (!(t.seconds >= 0)) return diag_error(d, NULL, "a search cannot take %g seconds", t.seconds);
   if (!opt_target(o, &t.target, d)) return false;
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",

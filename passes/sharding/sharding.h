@@ -35,14 +35,15 @@ typedef struct SearchEnv {
   struct SolutionCache *solutions; // of searches, to be stored or reused; or NULL
   int64_t memory;                  // capacity of a rank that searches assume; 0: the device's
   int64_t work;                    // limit of the solver's work per search; 0: about 1 s of it
-  double worth;                    // seconds of a step beyond which a search may give up; 0: none
-  bool tried;                      // one of several factorings: a failure needs no explanation
-  bool routed;                     // comm will take the cheapest routes over the cluster
-  bool limited;                    // stages are limited to the memory of the cluster's devices
-  const char *problem_file;        // for the problem of the last search; NULL: none
-  const char *lp_file;             // for the 0/1 program that places ops; NULL: none
-  const char *explain;             // name of the op with the split to explain; NULL: none
-  const Op *about;                 // a search is about this op only and decides nothing; or NULL
+  double seconds;           // limit of a search by the clock, instead of one in work; 0: none
+  double worth;             // seconds of a step beyond which a search may give up; 0: none
+  bool tried;               // one of several factorings: a failure needs no explanation
+  bool routed;              // comm will take the cheapest routes over the cluster
+  bool limited;             // stages are limited to the memory of the cluster's devices
+  const char *problem_file; // for the problem of the last search; NULL: none
+  const char *lp_file;      // for the 0/1 program that places ops; NULL: none
+  const char *explain;      // name of the op with the split to explain; NULL: none
+  const Op *about;          // a search is about this op only and decides nothing; or NULL
 } SearchEnv;
 
 // The constraints of programs, the latest first.

@@ -202,7 +202,7 @@ static Solved fit(Problem *p, const Memory *m, bool *copies, Left *left) {
     SolverOptions options = p->options;
     Solved out = {.problem = problem_with(p, m, copies, limit), .bound = left->bound};
     // Half of the rest, as more rounds may follow.
-    options.seconds = fmax((left->end - clock_seconds()) / 2, LEAST_SECONDS);
+    options.seconds = fmax((left->end - clock_seconds()) / 2, fmin(options.seconds, LEAST_SECONDS));
     if (p->options.work > 0) options.work = fmax(left->work / 2, fmin(p->options.work, LEAST_WORK));
     out.result = solver_solve(p->scratch, &out.problem, &options);
     left->work -= out.result.work;
@@ -291,7 +291,7 @@ Solved search_solve(Problem *p) {
   if (p->env->worth > 0) {
     SolverProblem free = problem_with(p, NULL, NULL, SOLVER_NO_LIMIT);
     SolverOptions options = p->options;
-    options.work = fmin(options.work, LEAST_WORK);
+    options.work = options.work > 0 ? fmin(options.work, LEAST_WORK) : LEAST_WORK;
     p->late_hides = may_hide(p);
     p->exposed = p->late_hides ? 0 : 1;
     SolverResult r = solver_solve(p->scratch, &free, &options);

@@ -132,6 +132,7 @@ static const int *does_not_fit(const Problem *p, const SolverResult *r, const Lo
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
   if (proven && !p->env->tried) search_conflict(p, d);
+  if (!proven) diag_hint(d, "--search-seconds gives a search more time; a named plan needs none");
   return NULL;
 }
 
@@ -242,6 +243,11 @@ bool search_axes(const Sharding *s, const SearchEnv *env, const int *axis, int n
   p.routed = env->routed;
   p.options = (SolverOptions){
       .seconds = SECONDS, .work = env->work ? (double)env->work : SEARCH_WORK, .gap = GAP};
+  // By the clock the answer depends on the machine, as the user asks.
+  if (env->seconds > 0) {
+    p.options.seconds = env->seconds;
+    p.options.work = 0;
+  }
   *out_chosen = chosen_new(s, axis, n);
   if (s->guessing) return true;
   if (!cost_known(c))

@@ -318,7 +318,8 @@ const int *placing_open(const Placing *p, int *n_stages) {
 
 static bool solve(Placing *p, Stages *out, Diag *d) {
   double start = clock_seconds();
-  PartitionOptions o = {.seconds = SECONDS, .lp = p->s->env.lp_file};
+  const SearchEnv *env = &p->s->env;
+  PartitionOptions o = {.seconds = env->seconds > 0 ? env->seconds : SECONDS, .lp = env->lp_file};
   PartitionResult r = partition_solve(p->s->scratch, &p->loads->p, &o);
   if (r.lp_failed) return diag_error(d, p->why, "'%s' cannot be written", o.lp);
   if (!r.run_of && p->wish->chunks > 1)
