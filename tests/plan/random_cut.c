@@ -45,9 +45,9 @@ static Value *part_of(Cutter *c, Value *v, const Term *t, int part) {
 static Op *op_part(Cutter *c, int part) {
   Op *op = c->op;
   Value *in[MAX_TERMS];
-  Attr attrs[8];
   int n;
   op_attr_specs(op->kind, &n);
+  Attr *attrs = arena_array(op->graph->module->arena, Attr, n);
   for (int i = 0; i < op->n_in; i++)
     in[i] = part_of(c, op->in[i].value, &c->dims.in[i], part);
   int64_t shape[MAX_NDIM];

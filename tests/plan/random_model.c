@@ -88,8 +88,8 @@ static int some_axis(Maker *k, const Value *x) {
 // -- One op of each kind ---------------------------------------------------------------------
 
 static void elementwise_op(Maker *k) {
-  static const OpKind one[] = {OP_neg,      OP_tanh, OP_sigmoid, OP_relu, OP_gelu,
-                               OP_softplus, OP_abs,  OP_scale,   OP_sin,  OP_offset};
+  static const OpKind one[] = {OP_neg, OP_tanh,  OP_sigmoid, OP_relu,   OP_gelu, OP_softplus,
+                               OP_abs, OP_scale, OP_sin,     OP_offset, OP_atan, OP_asinh};
   Value *x = pick(k);
   OpKind kind = one[below(k->r, sizeof one / sizeof *one)];
   bool by = kind == OP_scale || kind == OP_offset;
@@ -150,7 +150,9 @@ static void reduction(Maker *k) {
   if (n == 0) return;
   bool keeps = chance(k->r, 50);
   Attrs attrs = ATTRS(a_list("axes", axes, n), a_b("keep", keeps));
-  Value *y = op1(k, chance(k->r, 75) ? OP_reduce_sum : OP_reduce_max, x, attrs);
+  static const OpKind how[] = {OP_reduce_sum, OP_reduce_sum, OP_reduce_sum,
+                               OP_reduce_max, OP_reduce_min, OP_reduce_prod};
+  Value *y = op1(k, how[below(k->r, sizeof how / sizeof *how)], x, attrs);
   keep(k, y);
   if (keeps && chance(k->r, 50))
     keep(k, build_op(&k->b, OP_sub, IN(x, build_broadcast(&k->b, y, x->type->ndim, x->type->dim)),
@@ -212,6 +214,10 @@ static void slice(Maker *k) {
   steps[at] = 1 + below(k->r, 2);
   starts[at] = x->type->dim[at] > 1 ? below(k->r, 2) : 0;
   shape[at] = (x->type->dim[at] - starts[at] + steps[at] - 1) / steps[at];
+  if (chance(k->r, 30)) { // from the last of them to the first
+    starts[at] += (shape[at] - 1) * steps[at];
+    steps[at] = -steps[at];
+  }
   keep(k, op1(k, OP_slice, x,
               ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
                     a_list("shape", shape, ndim))));
@@ -237,10 +243,30 @@ static void concat(Maker *k) {
 
 static void scan(Maker *k) {
   Value *x = pick(k);
-  if (x->type->ndim > 1 && chance(k->r, 50))
+  if (x->type->ndim > 1 && chance(k->r, 40)) {
     keep(k, op1(k, OP_trilu, x, ATTRS(a_b("upper", chance(k->r, 50)))));
-  else
-    keep(k, op1(k, OP_cumsum, x, ATTRS(a_i("axis", some_axis(k, x)))));
+    return;
+  }
+  Attrs attrs = ATTRS(a_i("axis", some_axis(k, x)), a_b("exclusive", chance(k->r, 30)),
+                      a_b("reverse", chance(k->r, 30)));
+  keep(k, op1(k, chance(k->r, 50) ? OP_cumsum : OP_cumprod, x, attrs));
+}
+
+// Each row's elements at indices of its own: data, or its largest elements.
+static void gather_elements(Maker *k) {
+  Value *x = pick(k), *ids;
+  int64_t dim[MAX_NDIM], last = x->type->ndim - 1, n = x->type->dim[last];
+  if (chance(k->r, 50)) {
+    Attrs attrs = ATTRS(a_i("k", 1 + below(k->r, (int)n)), a_b("smallest", chance(k->r, 50)));
+    ids = op1(k, OP_top_k, x, attrs);
+  } else if (chance(k->r, 30)) {
+    ids = op1(k, OP_arg_max, x, ATTRS(a_i("axis", last), a_b("keep", true)));
+  } else {
+    memcpy(dim, x->type->dim, sizeof dim);
+    dim[last] = some_length(k);
+    ids = param(k, ROLE_input, DT_i64, x->type->ndim, dim);
+  }
+  keep(k, build_op(&k->b, OP_gather, IN(x, ids), ATTRS(a_i("axis", last), a_i("batch", last))));
 }
 
 static void gather(Maker *k) {
@@ -251,17 +277,20 @@ static void gather(Maker *k) {
   keep(k, build_op(&k->b, OP_gather, IN(x, ids), ATTRS(a_i("axis", some_axis(k, x)))));
 }
 
-// Rows put into places of x, or combined with its rows.
+// Rows put into places of x, or combined with its rows; with a batch, each at indices of its own.
 static void scatter(Maker *k) {
-  static const OpKind how[] = {OP_scatter, OP_scatter_add, OP_scatter_mul, OP_scatter_max};
+  static const OpKind how[] = {OP_scatter, OP_scatter_add, OP_scatter_mul, OP_scatter_max,
+                               OP_scatter_min};
   Value *x = pick(k);
-  int64_t dim[MAX_NDIM], axis = some_axis(k, x);
-  if (x->type->ndim > 2) return;
+  int axis = some_axis(k, x), batch = chance(k->r, 50) ? axis : 0;
+  int64_t dim[MAX_NDIM];
+  if (x->type->ndim > 2 && batch == 0) return;
   memcpy(dim, x->type->dim, sizeof dim);
   dim[axis] = some_length(k);
-  Value *ids = param(k, ROLE_input, DT_i64, 1, &dim[axis]);
+  Value *ids = param(k, ROLE_input, DT_i64, batch + 1, &dim[axis - batch]);
   Value *u = param(k, chance(k->r, 50) ? ROLE_weight : ROLE_input, DT_f64, x->type->ndim, dim);
-  keep(k, build_op(&k->b, how[below(k->r, 4)], IN(x, ids, u), ATTRS(a_i("axis", axis))));
+  keep(k, build_op(&k->b, how[below(k->r, 5)], IN(x, ids, u),
+                   ATTRS(a_i("axis", axis), a_i("batch", batch))));
 }
 
 static void noise(Maker *k) {
@@ -300,15 +329,108 @@ static void image(Maker *k) {
                     a_list("shape", pooled, 4))));
 }
 
+// A transposed convolution from 2 by 3 to 4 by 6.
+static void transposed_image(Maker *k) {
+  static const int64_t two[2] = {2, 2}, one[2] = {1, 1}, none[4] = {0}, shape[4] = {4, 2, 4, 6};
+  Value *x = param(k, ROLE_input, DT_f64, 4, (int64_t[]){4, 4, 2, 3});
+  Value *w = param(k, ROLE_weight, DT_f64, 4, (int64_t[]){4, 2, 2, 2});
+  keep(k, build_op(&k->b, OP_conv_back_x, IN(w, x),
+                   ATTRS(a_list("strides", two, 2), a_list("pads", none, 4),
+                         a_list("dilations", one, 2), a_i("group", 1), a_list("shape", shape, 4))));
+}
+
+// A dimension as sums of two taps each; some of them are outside.
+static void resample(Maker *k) {
+  Value *x = pick(k);
+  int axis = some_axis(k, x);
+  int32_t first[12];
+  double weight[24];
+  int64_t n = some_length(k);
+  for (int64_t i = 0; i < n; i++) {
+    first[i] = below(k->r, (int)x->type->dim[axis] + 1) - 1;
+    weight[2 * i] = 0.25 * (1 + below(k->r, 4));
+    weight[2 * i + 1] = 1 - weight[2 * i];
+  }
+  Value *at = build_constant(&k->b, type_new(k->m, DT_i32, 1, &n), first);
+  Value *by = build_constant(&k->b, type_new(k->m, DT_f64, 2, (int64_t[]){n, 2}), weight);
+  keep(k, build_op(&k->b, OP_resample, IN(x, at, by), ATTRS(a_i("axis", axis))));
+}
+
+// A recurrent layer over the first dimension of a value, with lengths of 0 to 3 as data.
+static void recurrent(Maker *k) {
+  static const struct {
+    OpKind kind;
+    int gates;
+  } rows[] = {{OP_lstm, 4}, {OP_gru, 3}, {OP_rnn, 1}};
+  Value *x = pick(k);
+  int row = below(k->r, 3), h = 2 + below(k->r, 2), gates = rows[row].gates * h;
+  if (x->type->ndim != 3 || x->type->dim[0] < 3)
+    x = param(k, ROLE_input, DT_f64, 3, (int64_t[]){3 + below(k->r, 2), 4, 2});
+  int64_t b = x->type->dim[1];
+  Value *w = param(k, ROLE_weight, DT_f64, 2, (int64_t[]){x->type->dim[2], gates});
+  Value *gx = build_op(&k->b, OP_linear, IN(x, w), NO_ATTRS);
+  Value *recurrence = param(k, ROLE_weight, DT_f64, 2, (int64_t[]){gates, h});
+  Value *h0 = param(k, chance(k->r, 50) ? ROLE_weight : ROLE_input, DT_f64, 2, (int64_t[]){b, h});
+  Value *lengths = param(k, ROLE_input, DT_i32, 1, &b);
+  Attr f = a_s("f", "sigmoid"), g = a_s("g", "tanh"), reverse = a_b("reverse", chance(k->r, 50));
+  Value *y;
+  if (rows[row].kind == OP_lstm) {
+    Value *c0 = build_op(&k->b, OP_tanh, IN(h0), NO_ATTRS);
+    Value *in[] = {gx, recurrence, h0,
+                   c0, lengths,    param(k, ROLE_weight, DT_f64, 1, (int64_t[]){3 * h})};
+    y = build_op(&k->b, OP_lstm, in, 5 + chance(k->r, 50), ATTRS(f, g, a_s("h", "tanh"), reverse));
+  } else if (rows[row].kind == OP_gru) {
+    Value *bias = param(k, ROLE_weight, DT_f64, 1, (int64_t[]){h});
+    y = build_op(&k->b, OP_gru, IN(gx, recurrence, bias, h0, lengths),
+                 ATTRS(f, g, reverse, a_b("linear_before_reset", chance(k->r, 50))));
+  } else {
+    y = build_op(&k->b, OP_rnn, IN(gx, recurrence, h0, lengths), ATTRS(a_s("f", "tanh"), reverse));
+  }
+  keep(k, y);
+  if (y && chance(k->r, 50)) keep(k, y->def->out[1]);
+}
+
+// To f32 and back, or to the numbers of a format of 8 bits or less.
 static void rounding(Maker *k) {
-  keep(k, build_cast(&k->b, build_cast(&k->b, pick(k), DT_f32), DT_f64));
+  Value *x = pick(k);
+  if (chance(k->r, 50))
+    keep(k, build_cast(&k->b, build_cast(&k->b, x, DT_f32), DT_f64));
+  else
+    keep(k, op1(k, OP_narrow, x, ATTRS(a_i("format", below(k->r, 5)), a_b("saturate", true))));
 }
 
 static void (*const kinds[])(Maker *) = {
-    elementwise_op, elementwise_op, two_operands, two_operands, linear,  linear, linear,
-    matmul,         norm,           norm,         reduction,    choice,  pad,    transpose,
-    reshape,        reshape,        broadcast,    slice,        concat,  scan,   gather,
-    dropout,        rounding,       attention,    image,        scatter, noise,
+    elementwise_op,
+    elementwise_op,
+    two_operands,
+    two_operands,
+    linear,
+    linear,
+    linear,
+    matmul,
+    norm,
+    norm,
+    reduction,
+    choice,
+    pad,
+    transpose,
+    reshape,
+    reshape,
+    broadcast,
+    slice,
+    concat,
+    scan,
+    gather,
+    dropout,
+    rounding,
+    attention,
+    image,
+    scatter,
+    noise,
+    recurrent,
+    gather_elements,
+    resample,
+    transposed_image,
 };
 
 // -- The loss --------------------------------------------------------------------------------
