@@ -197,7 +197,8 @@ bool nnrt_make_folder(const char *path, Why *w) {
 
 bool nnrt_in_open(InFile *f, const char *path, Why *w) {
   *f = (InFile){0};
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  // A FIFO is refused below, and not waited for.
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat st;
   if (fd < 0 || fstat(fd, &st) != 0) {
     f->code = errno;

@@ -537,6 +537,22 @@ def pipes():
           done.stdout)
 
 
+def pipes_as_data():
+    """A FIFO in the place of a file that is read is refused at once: nobody may ever write to it."""
+    os.mkfifo("in.npy")
+    refused("a FIFO as data", "cannot read 'in.npy': it is not a file", "line1", "--input", "x=in.npy", "--input", "labels=y.npy",
+            "--steps", 2)
+    refused("a FIFO as evaluation data", "cannot read 'in.npy': it is not a file", "line1", *DATA, "--eval-input", "x=in.npy",
+            "--eval-input", "labels=y.npy", "--steps", 2)
+    train("line1", "--steps", 4, "--checkpoint-dir", "fck", "--checkpoint-every", 2)
+    newest = pathlib.Path("fck/step-000000000004.safetensors")
+    newest.unlink()
+    os.mkfifo(newest)
+    done = train("line1", "--steps", 6, "--checkpoint-dir", "fck", "--resume", "--log", "fck.jsonl")
+    steps = [json.loads(line)["step"] for line in pathlib.Path("fck.jsonl").read_text().splitlines()]
+    check("a FIFO as the newest checkpoint", steps == [2, 3, 4, 5] and "it is not a file" in done.stderr, steps, done.stderr)
+
+
 with folder_with_data():
     closed_descriptors()
     planted_links()
@@ -546,6 +562,7 @@ with folder_with_data():
     unreadable()
     resumed_logs()
     pipes()
+    pipes_as_data()
     full_disk()  # last: it has file systems of its own
 
 finish()
