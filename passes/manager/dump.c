@@ -4,13 +4,18 @@
 // of the folder:
 //
 //     00-input.nn   01-simplify.nn   02-raise.nn   …
+//
+// A shorter run leaves the files of an earlier one with higher numbers or other passes.  They may
+// be edited by hand, so they stay, and a warning names them.
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/vec.h"
 #include "base/whole_file.h"
 #include "pipeline.h"
 
@@ -46,6 +51,49 @@ bool pipeline_check_prints(const PipelineOptions *o, Diag *d) {
   return ok;
 }
 
+// -- Files of earlier runs -------------------------------------------------------------------
+
+struct DumpFiles {
+  Arena *arena;
+  Vec(const char *) names; // NULL: written by this run
+};
+
+// Whether the name is one that this file gives: two digits or more, '-', "input" or a pass, ".nn".
+static bool is_dump(Arena *a, const char *name) {
+  size_t digits = strspn(name, "0123456789"), n = strlen(name);
+  if (digits < 2 || name[digits] != '-' || n < digits + 4 || strcmp(name + n - 3, ".nn") != 0)
+    return false;
+  const char *pass = str_copy_n(a, name + digits + 1, n - digits - 4);
+  return !strcmp(pass, "input") || pass_find(pass);
+}
+
+static bool find_files(Dump *dump, const char *folder, Diag *d) {
+  DIR *dir = opendir(folder);
+  if (!dir) return diag_error(d, NULL, "cannot read the folder '%s': %s", folder, strerror(errno));
+  Arena *a = arena_new();
+  dump->found = arena_one(a, DumpFiles);
+  dump->found->arena = a;
+  for (struct dirent *e; (e = readdir(dir));)
+    if (is_dump(a, e->d_name)) vec_push(a, &dump->found->names, str_copy(a, e->d_name));
+  closedir(dir);
+  return true;
+}
+
+static void report_files(const Dump *dump, Diag *d) {
+  const char *first = NULL;
+  int n = 0;
+  for (int i = 0; i < dump->found->names.n; i++) {
+    const char *name = dump->found->names.at[i];
+    if (!name) continue;
+    n++;
+    if (!first || strcmp(name, first) < 0) first = name;
+  }
+  if (!n) return;
+  diag_warning(d, NULL, "the folder '%s' has %d file%s of an earlier run: '%s'%s",
+               dump->o->dump_dir, n, n == 1 ? "" : "s", first, n == 1 ? "" : " and others");
+  diag_hint(d, "delete them, or give --dump-dir another folder");
+}
+
 bool dump_start(Dump *dump, const PipelineOptions *o, const Steps *steps, Diag *d) {
   *dump = (Dump){.o = o, .out = o->out ? o->out : stderr, .arena = arena_new()};
   // The pass to stop after must run.
@@ -56,10 +104,14 @@ bool dump_start(Dump *dump, const PipelineOptions *o, const Steps *steps, Diag *
     return diag_error(d, NULL, "--stop-after: pass '%s' is not in the pipeline", o->stop_after);
   if (o->dump_dir && mkdir(o->dump_dir, 0777) && errno != EEXIST)
     return diag_error(d, NULL, "cannot make the folder '%s': %s", o->dump_dir, strerror(errno));
-  return true;
+  return !o->dump_dir || find_files(dump, o->dump_dir, d);
 }
 
-void dump_end(Dump *dump) {
+void dump_end(Dump *dump, Diag *d) {
+  if (dump->found) {
+    report_files(dump, d);
+    arena_free(dump->found->arena);
+  }
   arena_free(dump->arena);
 }
 
@@ -80,8 +132,12 @@ static bool write_file(const char *path, const char *text, Diag *d) {
 
 static bool write_numbered(const Dump *dump, const char *name, const char *text, Diag *d) {
   Arena *a = arena_new();
-  const char *path = str_format(a, "%s/%02d-%s.nn", dump->o->dump_dir, dump->n, name);
-  bool ok = write_file(path, text, d);
+  const char *file = str_format(a, "%02d-%s.nn", dump->n, name);
+  bool ok = write_file(str_format(a, "%s/%s", dump->o->dump_dir, file), text, d);
+  for (int i = 0; i < dump->found->names.n; i++) {
+    const char **found = &dump->found->names.at[i];
+    if (*found && !strcmp(*found, file)) *found = NULL;
+  }
   arena_free(a);
   return ok;
 }

@@ -320,7 +320,7 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
     }
     if (o->stats) print_stats(&r, r.dump.out);
     if (o->counts) print_stats(&r, o->counts);
-    dump_end(&r.dump);
+    dump_end(&r.dump, d);
   }
   arena_free(r.arena);
   return ok;

@@ -39,17 +39,21 @@ const Pass *pass_find(const char *name); // NULL if there is none; older names w
 
 // -- dump.c ----------------------------------------------------------------------------------
 
+typedef struct DumpFiles DumpFiles;
+
 typedef struct Dump {
   const PipelineOptions *o;
   FILE *out;
   Arena *arena;       // of the fields below
   const char *before; // the module's text before the current pass, or NULL
   int n;              // passes so far
+  DumpFiles *found;   // in the folder before this run, and not written by it so far
 } Dump;
 
 // Checks that the pass to stop after runs, and creates the folder.
 bool dump_start(Dump *dump, const PipelineOptions *o, const Steps *steps, Diag *d);
-void dump_end(Dump *dump);
+// Reports files of earlier runs that are still in the folder.
+void dump_end(Dump *dump, Diag *d);
 bool dump_input(Dump *dump, const Module *m, Diag *d);
 void dump_before(Dump *dump, const Module *m, const Pass *pass);
 bool dump_after(Dump *dump, const Module *m, const Pass *pass, Diag *d);
