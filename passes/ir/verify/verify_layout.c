@@ -1,6 +1,7 @@
 // The promises about layouts: 10 to 14 of verify.c.
 
 #include "ir/analysis/boxes.h"
+#include "ir/analysis/place.h"
 #include "ir/collective.h"
 #include "ir/op.h"
 #include "ir/split.h"
@@ -280,7 +281,7 @@ static bool per_slice(const Value *v) {
   return false;
 }
 
-// A sum over time is complete only after the last slice.
+// A sum over time is complete only after the last slice, and the ops of the update run after it.
 static bool check_time(const Graph *g, Diag *d) {
   bool time = false;
   for_each_mesh(mesh, g->module)
@@ -289,6 +290,7 @@ static bool check_time(const Graph *g, Diag *d) {
   if (!time) return true;
   Arena *a = arena_new();
   bool *late = arena_array(a, bool, g->n_values), ok = true; // by value: it depends on such a sum
+  const bool *update = graph_update_ops(g, a);
   for (const Op *op = g->first; ok && op; op = op->next) {
     // The op runs for every time slice if an operand or a result differs by slice.
     bool reads = false, runs_per_slice = false;
@@ -297,7 +299,7 @@ static bool check_time(const Graph *g, Diag *d) {
       runs_per_slice |= per_slice(op->in[i].value);
     }
     for (int i = 0; i < op->n_out; i++) {
-      late[op->out[i]->id] = reads || value_accumulates(op->out[i]);
+      late[op->out[i]->id] = reads || update[op->id] || value_accumulates(op->out[i]);
       runs_per_slice |= per_slice(op->out[i]);
     }
     if (reads && runs_per_slice)
