@@ -285,9 +285,35 @@ void sandbox_close(Sandbox *s) {
   s->lua = NULL;
 }
 
+// The text in blocks: Lua takes time proportional to the square of the length of a chain of elseif.
+typedef struct Blocks {
+  Sandbox *sandbox;
+  size_t given;
+  int line; // the last one of these
+  double end;
+} Blocks;
+
+static const char *next_block(lua_State *l, void *context, size_t *n) {
+  enum { BLOCK = 4096 };
+  Blocks *b = context;
+  const char *at = b->sandbox->text + b->given;
+  if (thread_seconds() > b->end) {
+    lua_pushfstring(l, "lua:%d: to read the file up to here takes more than %d seconds", b->line,
+                    LUA_READ_SECONDS);
+    lua_error(l);
+  }
+  size_t left = b->sandbox->n - b->given;
+  *n = left < BLOCK ? left : BLOCK;
+  b->given += *n;
+  for (size_t i = 0; i < *n; i++)
+    b->line += at[i] == '\n';
+  return at;
+}
+
 void sandbox_run(Sandbox *s, int n_results) {
   lua_State *l = s->lua;
-  if (luaL_loadbufferx(l, s->text, s->n, "=lua", "t")) {
+  Blocks blocks = {.sandbox = s, .line = 1, .end = thread_seconds() + LUA_READ_SECONDS};
+  if (lua_load(l, next_block, &blocks, "=lua", "t")) {
     const char *why = lua_tostring(l, -1);
     // A syntax error has a line; other errors need a subject.
     if (!str_starts(why, "lua:")) lua_pushfstring(l, "the file cannot be read as Lua: %s", why);

@@ -1,9 +1,10 @@
 // A sandbox for Lua: programs can compute and nothing else.
 //
-// A file has assert, error, ipairs, next, pairs, select, tonumber, tostring and type, most of math,
-// string and table, and the contents of its environment.  It ends with an error after LUA_STEPS
-// instructions; after LUA_SECONDS, since some instructions, as a sort, take long; if it uses more
-// than LUA_BYTES; or if the functions that it calls use more than their limit.
+// The text must be read within LUA_READ_SECONDS.  A file has assert, error, ipairs, next, pairs,
+// select, tonumber, tostring and type, most of math, string and table, and the contents of its
+// environment.  It ends with an error after LUA_STEPS instructions; after LUA_SECONDS, since some
+// instructions, as a sort, take long; if it uses more than LUA_BYTES; or if the functions that it
+// calls use more than their limit.
 //
 // Everything that may fail runs inside sandbox_call, so that even a lack of memory ends there. Only
 // the files named lua_*.c use Lua's API.
@@ -19,7 +20,8 @@
 
 enum {
   LUA_STEPS = 10000000,
-  LUA_SECONDS = 10, // CPU time, more than any program needs
+  LUA_SECONDS = 10,     // CPU time, more than any program needs
+  LUA_READ_SECONDS = 4, // of them to read the text
   LUA_BYTES = 64 << 20,
   LUA_TEXT = 64 << 20, // bytes of a file
   LUA_MESSAGE = 2000,  // of an error that a file raises itself
