@@ -96,14 +96,21 @@ static void elementwise_op(Maker *k) {
   keep(k, op1(k, kind, x, by ? ATTRS(a_f("by", 0.5)) : NO_ATTRS));
 }
 
+// To compare with x.  Two values may be the same one in the end, as x and x transposed twice; their
+// sums may be rounded differently, and whether they are equal is then no property of the model.
+static Value *unlike(Maker *k, const Value *x) {
+  return op1(k, OP_offset, like(k, x), ATTRS(a_f("by", 0.01)));
+}
+
 static void two_operands(Maker *k) {
   static const OpKind two[] = {OP_add, OP_add, OP_sub, OP_mul, OP_max, OP_min};
-  Value *x = pick(k), *y = like(k, x);
-  keep(k, build_op(&k->b, two[below(k->r, sizeof two / sizeof *two)], IN(x, y), NO_ATTRS));
+  OpKind kind = two[below(k->r, sizeof two / sizeof *two)];
+  Value *x = pick(k), *y = kind == OP_max || kind == OP_min ? unlike(k, x) : like(k, x);
+  keep(k, build_op(&k->b, kind, IN(x, y), NO_ATTRS));
 }
 
 static void choice(Maker *k) {
-  Value *x = pick(k), *y = like(k, x);
+  Value *x = pick(k), *y = unlike(k, x);
   Value *greater = build_op(&k->b, OP_greater, IN(x, y), NO_ATTRS);
   keep(k, build_op(&k->b, OP_where, IN(greater, x, like(k, x)), NO_ATTRS));
 }
