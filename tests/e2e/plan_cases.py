@@ -29,6 +29,12 @@ MODELS = {
     "moe": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
     "unet": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [8, 8], 8)}),
     "warp": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [8, 8], 8)}),
+    "tagger": dict(loss="cross_entropy(logits)", inputs={"input_ids": ("chain", [16], 64), "labels": ("int", [16], 16)}),
+    "mixtral": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
+    "swin": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 16, 16]), "labels": ("int", [], 16)}),
+    "gnn": dict(loss="cross_entropy(logits)",
+                inputs={"x": ("float", [16, 8]), "source": ("int", [32], 16), "target": ("int", [32], 16),
+                        "labels": ("int", [], 16)}),
     "unet_resize": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [8, 8], 8)}),
 }
 
@@ -132,6 +138,21 @@ PLANS = [
     ("auto", ["axial", *ALL], [4], FAST, []),
     ("auto", ["gpt"], [4], [], []),
     ("auto", ["unet", "unet_resize"], [2], FAST, []),
+    ("dp", ["tagger", "gnn", "swin", "mixtral"], [2, 4, 8], [], [SUM]),
+    ("dp", ["gnn", "swin", "tagger", "mixtral", "unet"], [4, 2], ["--micro-batches", 2], [SUM]),
+    ("dp", ["mixtral", "tagger", "gnn", "swin", "unet_resize"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SUM]),
+    ("tp", ["swin", "gnn", "mixtral"], [4, 2, 8], [], [SUM]),
+    ("tp", ["tagger"], [4, 2, 8], [], None),  # of a recurrent layer tp splits nothing
+    ("tp", ["mixtral", "swin", "gnn"], [2, 4], ["--micro-batches", 2], [SUM]),
+    ("ep", ["mixtral"], [4, 2, 8], [], [SUM]),
+    ("zero1", ["gnn", "tagger", "mixtral", "swin", "unet"], [4, 2, 8], [], [SCATTER, GATHER]),
+    ("zero3", ["tagger", "mixtral", "swin", "gnn", "unet_resize"], [8, 2, 4], [], [SCATTER, GATHER]),
+    ("zero3", ["swin", "gnn", "mixtral", "tagger"], [2, 4], ["--micro-batches", 2], [SCATTER, GATHER]),
+    ("pp", ["swin", "mixtral", "gnn", "unet"], [4, 2, 8], ["--micro-batches", 4], [MOVE]),
+    ("pp", ["tagger"], [2, 4], ["--micro-batches", 4], [MOVE]),
+    ("dp=2,tp=2", ["gnn", "mixtral", "swin", "tagger"], [4], [], [SUM]),
+    ("pp=2,dp=2", ["tagger", "mixtral", "swin", "gnn"], [4], ["--micro-batches", 2], [MOVE, SUM]),
+    ("auto", ["mixtral", "tagger", "swin", "gnn", "unet"], [4, 2, 8], FAST, []),
 ]
 # Model, plan and ranks of the checkpoint, and of the run that resumes from it.
 RESUMES = [

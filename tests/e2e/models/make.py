@@ -40,18 +40,18 @@ def batch(inputs, step):
 
 def export(name):
     model = modules.model(name).train()
-    (key, x), *_ = data(name).items()
-    torch.onnx.export(model, (x[:BATCH],), str(HERE / f"{name}.onnx"), input_names=[key], output_names=["logits"],
-                      opset_version=18, dynamic_axes={key: {0: "batch"}}, dynamo=False, do_constant_folding=False,
-                      training=torch.onnx.TrainingMode.TRAINING)
+    inputs = {key: x[:BATCH] for key, x in data(name).items() if key != "labels"}
+    torch.onnx.export(model, tuple(inputs.values()), str(HERE / f"{name}.onnx"), input_names=list(inputs),
+                      output_names=["logits"], opset_version=18, dynamic_axes={key: {0: "batch"} for key in inputs}, dynamo=False,
+                      do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
 
 
 def loss_of(name, model, at):
     if "labels" not in at:
         (ids,) = at.values()
         return F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-    x, labels = at.values()
-    return F.cross_entropy(model(x).flatten(0, -2), labels.flatten())
+    *inputs, labels = at.values()
+    return F.cross_entropy(model(*inputs).flatten(0, -2), labels.flatten())
 
 
 def train(name):

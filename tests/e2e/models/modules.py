@@ -208,6 +208,182 @@ class Warp(nn.Module):
         return self.out(y).permute(0, 2, 3, 1)                       # (batch, 8, 8, classes)
 
 
+class Tagger(nn.Module):
+    """A bidirectional LSTM of two layers that tags every token."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.lstm = nn.LSTM(WIDTH, WIDTH, 2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(2 * WIDTH, 16)
+
+    def forward(self, input_ids):                                    # (batch, LENGTH)
+        return self.head(self.lstm(self.embed(input_ids))[0])
+
+
+class RmsNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+class GroupedAttention(nn.Module):
+    """Causal attention with rotary positions; two heads of queries read one of keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.n = WIDTH // HEADS
+        self.q, self.out = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.k, self.v = (nn.Linear(WIDTH, WIDTH // 2, bias=False) for _ in range(2))
+        angle = torch.arange(LENGTH)[:, None] * 10000.0 ** (-torch.arange(self.n // 2) / (self.n // 2))
+        self.register_buffer("cos", torch.cos(torch.cat([angle, angle], -1)), persistent=False)
+        self.register_buffer("sin", torch.sin(torch.cat([angle, angle], -1)), persistent=False)
+
+    def heads(self, x, turn):
+        x = x.reshape(-1, LENGTH, x.shape[-1] // self.n, self.n).transpose(1, 2)
+        if not turn:
+            return x
+        half = self.n // 2
+        return x * self.cos + torch.cat([-x[..., half:], x[..., :half]], -1) * self.sin
+
+    def forward(self, x):
+        q, k, v = self.heads(self.q(x), True), self.heads(self.k(x), True), self.heads(self.v(x), False)
+        k, v = (y.repeat_interleave(2, 1) for y in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(-1, LENGTH, WIDTH))
+
+
+class Router(nn.Module):
+    """Mixtral's experts: the two best of each token by top_k, with a softmax of their two scores, and SwiGLU inside."""
+
+    N, INSIDE = 8, 16
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(WIDTH, self.N, bias=False)
+        self.w1, self.w3 = (nn.Parameter(torch.randn(self.N, WIDTH, self.INSIDE) * WIDTH**-0.5) for _ in range(2))
+        self.w2 = nn.Parameter(torch.randn(self.N, self.INSIDE, WIDTH) * self.INSIDE**-0.5)
+
+    def forward(self, x):
+        x = x.reshape(-1, WIDTH)
+        scores = self.gate(x)
+        best, index = scores.topk(2, -1)
+        p = torch.zeros_like(scores).scatter(-1, index, F.softmax(best, -1))  # (tokens, N)
+        y = torch.matmul(F.silu(torch.matmul(x, self.w1)) * torch.matmul(x, self.w3), self.w2)
+        return (y * p.t().unsqueeze(-1)).sum(0).reshape(-1, LENGTH, WIDTH)
+
+
+class Mixtral(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.attn, self.experts = (nn.ModuleList(make() for _ in range(2)) for make in (GroupedAttention, Router))
+        self.norm = nn.ModuleList(RmsNorm() for _ in range(5))
+        self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, input_ids):
+        x = self.embed(input_ids)
+        for i, (attn, experts) in enumerate(zip(self.attn, self.experts)):
+            x = x + attn(self.norm[2 * i](x))
+            x = x + experts(self.norm[2 * i + 1](x))
+        return self.lm_head(self.norm[4](x))
+
+
+class WindowAttention(nn.Module):
+    """Attention inside windows of 4x4, with a table of biases by relative position; every second block shifts the windows."""
+
+    SIDE, WINDOW = 8, 4
+
+    def __init__(self, shift):
+        super().__init__()
+        self.shift, w = shift, self.WINDOW
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.bias = nn.Parameter(torch.randn((2 * w - 1)**2, HEADS) * 0.2)
+        at = torch.stack(torch.meshgrid(torch.arange(w), torch.arange(w), indexing="ij")).flatten(1)
+        apart = at[:, :, None] - at[:, None, :] + w - 1
+        self.register_buffer("index", (apart[0] * (2 * w - 1) + apart[1]).flatten(), persistent=False)
+        # A window at the edge has parts of two sides of the image, which do not see one another.
+        side = torch.zeros(self.SIDE)
+        side[self.SIDE - w:self.SIDE - shift], side[self.SIDE - shift:] = 1, 2
+        region = self.windows((side[:, None] * 3 + side)[None, :, :, None])[..., 0]
+        apart = region[:, :, None] != region[:, None, :]
+        self.register_buffer("mask", apart.float() * -100.0, persistent=False)
+
+    def windows(self, x):                                            # (batch, SIDE, SIDE, n) -> (batch * 4, 16, n)
+        w, m, n = self.WINDOW, self.SIDE // self.WINDOW, x.shape[-1]
+        return x.reshape(-1, m, w, m, w, n).transpose(2, 3).reshape(-1, w * w, n)
+
+    def forward(self, x):
+        w, m = self.WINDOW, self.SIDE // self.WINDOW
+        if self.shift:
+            x = torch.roll(x, (-self.shift, -self.shift), (1, 2))
+        q, k, v = (y.reshape(-1, w * w, HEADS, WIDTH // HEADS).transpose(1, 2)
+                   for y in self.qkv(self.windows(x)).split(WIDTH, -1))
+        scores = torch.matmul(q, k.transpose(-1, -2)) * (WIDTH // HEADS)**-0.5
+        scores = scores + self.bias[self.index].reshape(w * w, w * w, HEADS).permute(2, 0, 1)
+        if self.shift:
+            scores = scores.reshape(-1, m * m, HEADS, w * w, w * w) + self.mask[:, None]
+            scores = scores.reshape(-1, HEADS, w * w, w * w)
+        x = self.out(torch.matmul(F.softmax(scores, -1), v).transpose(1, 2).reshape(-1, w * w, WIDTH))
+        x = x.reshape(-1, m, m, w, w, WIDTH).transpose(2, 3).reshape(-1, self.SIDE, self.SIDE, WIDTH)
+        return torch.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
+
+
+class Swin(nn.Module):
+    """Two blocks of a Swin transformer, the second with shifted windows, and a merger of patches."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(1, WIDTH, 2, 2)
+        self.ln_1, self.ln_2 = (nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2)) for _ in range(2))
+        self.attn = nn.ModuleList(WindowAttention(shift) for shift in (0, 2))
+        self.mlp = nn.ModuleList(Mlp(0.0) for _ in range(2))
+        self.ln_m, self.merge = nn.LayerNorm(4 * WIDTH), nn.Linear(4 * WIDTH, 2 * WIDTH, bias=False)
+        self.ln_f, self.head = nn.LayerNorm(2 * WIDTH), nn.Linear(2 * WIDTH, 16)
+
+    def forward(self, x):                                            # (batch, 1, 16, 16)
+        x = self.patch(x).permute(0, 2, 3, 1)
+        for ln_1, attn, ln_2, mlp in zip(self.ln_1, self.attn, self.ln_2, self.mlp):
+            x = x + attn(ln_1(x))
+            x = x + mlp(ln_2(x))
+        x = torch.cat([x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)], -1)
+        x = self.merge(self.ln_m(x)).flatten(1, 2)
+        return self.head(self.ln_f(x).mean(1))
+
+
+class Messages(nn.Module):
+    """A message of every edge, from its source and its target, summed and maximised at its target."""
+
+    def __init__(self):
+        super().__init__()
+        self.edge, self.node = nn.Linear(2 * WIDTH, WIDTH), nn.Linear(3 * WIDTH, WIDTH)
+
+    def forward(self, x, source, target):                            # (batch, nodes, WIDTH), (batch, edges), the same
+        source, target = (i.unsqueeze(-1).expand(-1, -1, WIDTH) for i in (source, target))
+        m = F.silu(self.edge(torch.cat([x.gather(1, source), x.gather(1, target)], -1)))
+        none = torch.zeros_like(x)
+        most = none.scatter_reduce(1, target, m, "amax")
+        return x + torch.tanh(self.node(torch.cat([x, none.scatter_add(1, target, m), most], -1)))
+
+
+class Gnn(nn.Module):
+    """Three rounds of messages in graphs of 16 nodes and 32 edges, and a class of each graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Linear(8, WIDTH), nn.Linear(WIDTH, 16)
+        self.rounds = nn.ModuleList(Messages() for _ in range(3))
+
+    def forward(self, x, source, target):                            # (batch, nodes, 8)
+        x = self.embed(x)
+        for layer in self.rounds:
+            x = layer(x, source, target)
+        return self.head(x.mean(1))
+
+
 def model(name):
     torch.manual_seed(20)
     if name == "wide":
@@ -221,4 +397,5 @@ def model(name):
         return Tokens(Experts, causal=True)
     if name in ("unet", "unet_resize"):
         return unet(name == "unet")
-    return {"vit": Vit, "axial": Axial, "recycle": Recycle, "warp": Warp}[name]()
+    return {"vit": Vit, "axial": Axial, "recycle": Recycle, "warp": Warp, "tagger": Tagger, "mixtral": Mixtral,
+            "swin": Swin, "gnn": Gnn}[name]()
