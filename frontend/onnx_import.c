@@ -324,7 +324,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
             .proto = node,
             .scope = scope,
             .im = im};
-  n.read = arena_array(im->a, bool, node->n_attribute);
+  n.read = arena_array(im->a, NodeRead, node->n_attribute);
   // Import functions may set results that the node does not name.
   n.out = arena_array(im->a, Value *, n.n_out + 8);
   n.out_sequence = arena_array(im->a, const Sequence *, n.n_out + 8);

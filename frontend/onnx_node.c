@@ -5,6 +5,8 @@
 
 #include "frontend/onnx_walk.h"
 
+#define TYPE(name) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
+
 // -- Attributes --------------------------------------------------------------------------------
 
 static const Onnx__AttributeProto *find(size_t n, Onnx__AttributeProto *const *attr,
@@ -34,11 +36,33 @@ static const Onnx__AttributeProto *resolve(const Scope *scope, const Onnx__NodeP
   return attr;
 }
 
-const Onnx__AttributeProto *node_attr(const Node *n, const char *name) {
+// Marks the attribute as read: those that are never read are refused later, and those that hold
+// something else than is read.
+static const Onnx__AttributeProto *read_as(const Node *n, const char *name, NodeRead as) {
   for (size_t i = 0; i < n->proto->n_attribute; i++)
-    // Attributes that are never read are refused later.
-    if (str_equal(onnx_str(n->proto->attribute[i]->name), name)) n->read[i] = true;
+    if (str_equal(onnx_str(n->proto->attribute[i]->name), name)) n->read[i] |= as;
   return resolve(n->scope, n->proto, name);
+}
+
+const Onnx__AttributeProto *node_attr(const Node *n, const char *name) {
+  return read_as(n, name, READ_any);
+}
+
+// Whether it holds what is read.  Writers of the third version of protobuf leave out numbers that
+// are 0, texts and lists that are empty: then the type alone tells.
+static bool holds(const Onnx__AttributeProto *a, NodeRead as) {
+  int type = a->has_type ? (int)a->type : 0;
+  return as & READ_any || (as & READ_int && (a->has_i || type == TYPE(INT))) ||
+         (as & READ_float && (a->has_f || type == TYPE(FLOAT))) ||
+         (as & READ_text && (a->has_s || type == TYPE(STRING))) ||
+         (as & READ_ints && (a->n_ints || type == TYPE(INTS)));
+}
+
+static const char *read_name(NodeRead as) {
+  return as & READ_int     ? "an integer"
+         : as & READ_float ? "a floating-point number"
+         : as & READ_text  ? "a text"
+                           : "a list of integers";
 }
 
 // They do not change the operator's result: precision inside an op, its seed, memory it may reuse.
@@ -61,34 +85,38 @@ static const char *const harmless[] = {
 bool node_check_attributes(Node *n) {
   for (size_t i = 0; i < n->proto->n_attribute; i++) {
     const Onnx__AttributeProto *a = n->proto->attribute[i];
+    const Onnx__AttributeProto *held = resolve(n->scope, n->proto, a->name);
+    if (n->read[i] && held && !holds(held, n->read[i]))
+      return node_fail(n, "its attribute '%s' must be %s", onnx_str(a->name),
+                       read_name(n->read[i]));
     bool known = n->read[i];
     for (size_t k = 0; k < sizeof harmless / sizeof *harmless; k++)
       // Some have no effect on the result.
       known = known || str_equal(onnx_str(a->name), harmless[k]);
-    if (!known && resolve(n->scope, n->proto, a->name))
+    if (!known && held)
       return node_fail(n, "its attribute '%s' is not supported", onnx_str(a->name));
   }
   return true;
 }
 
 int64_t node_int(const Node *n, const char *name, int64_t otherwise) {
-  const Onnx__AttributeProto *attr = node_attr(n, name);
-  return attr && attr->has_i ? attr->i : otherwise;
+  const Onnx__AttributeProto *attr = read_as(n, name, READ_int);
+  return attr && holds(attr, READ_int) ? attr->i : otherwise;
 }
 
 double node_float(const Node *n, const char *name, double otherwise) {
-  const Onnx__AttributeProto *attr = node_attr(n, name);
-  return attr && attr->has_f ? (double)attr->f : otherwise;
+  const Onnx__AttributeProto *attr = read_as(n, name, READ_float);
+  return attr && holds(attr, READ_float) ? (double)attr->f : otherwise;
 }
 
 const char *node_str(const Node *n, const char *name, const char *otherwise) {
-  const Onnx__AttributeProto *attr = node_attr(n, name);
-  if (!attr || !attr->has_s) return otherwise;
-  return onnx_text(n->a, attr->s);
+  const Onnx__AttributeProto *attr = read_as(n, name, READ_text);
+  if (!attr || !holds(attr, READ_text)) return otherwise;
+  return attr->has_s ? onnx_text(n->a, attr->s) : "";
 }
 
 bool node_list(const Node *n, const char *name, Ints *out) {
-  const Onnx__AttributeProto *attr = node_attr(n, name);
+  const Onnx__AttributeProto *attr = read_as(n, name, READ_ints);
   *out = (Ints){0};
   if (!attr) return false;
   *out = (Ints){(int)attr->n_ints, attr->ints};

@@ -53,6 +53,15 @@ typedef enum OnnxWhy {
   WHY_asked,
 } OnnxWhy;
 
+// What an attribute is read as.
+typedef enum NodeRead {
+  READ_int = 1,
+  READ_float = 2,
+  READ_text = 4,
+  READ_ints = 8,
+  READ_any = 16, // its reader looks at its type
+} NodeRead;
+
 typedef struct Node {
   const char *op; // "MatMul"
   int opset;      // of its domain
@@ -68,7 +77,7 @@ typedef struct Node {
   Builder *b; // appends to the graph, at the node's location
   Arena *a;   // scratch
   const Onnx__NodeProto *proto;
-  bool *read; // attributes that the import function has read
+  NodeRead *read; // attributes that the import function has read, and what as
   struct Scope *scope;
   struct Import *im;
 } Node;

@@ -182,6 +182,25 @@ def too_large():
     return model([node("Cast", "x", "xd", to=TensorProto.DOUBLE), node("Add", "xd mask", "y")], [value("x", [2])], "y", [mask])
 
 
+def attribute_types():
+    """Attributes that hold something else than they should; one without its zero, as proto3 writes it, is right."""
+    m = model([node("Concat", "x x", "a", "/zero", axis=0), node("Softmax", "a", "b", "/text", axis="last"),
+               node("Flatten", "a", "c", "/list", axis=[1]), node("LeakyRelu", "a", "d", "/integer", alpha=1),
+               node("Transpose", "a", "e", "/number", perm=1), node("Split", "a", "f g", "/nothing", axis=0)],
+              [value("x", (3, 4))], "b c d e f g")
+    m.graph.node[0].attribute[0].ClearField("i")
+    for field in "i", "type":
+        m.graph.node[5].attribute[0].ClearField(field)
+    return m
+
+
+def attribute_zero():
+    """A zero that is left out."""
+    m = model([node("Concat", "x x", "y", axis=0)], [value("x", (3, 4))], "y")
+    m.graph.node[0].attribute[0].ClearField("i")
+    return m
+
+
 def own_names(x="step", w="seed", b="target"):
     """Tensors called as the inputs and scalars of a step are: an input `step`, weights `seed` and `target`."""
     yes = numpy_helper.from_array(np.array(True), "yes")
@@ -848,7 +867,7 @@ def main():
               one_round, sequence_first, untrained, newer_opset, odd_inputs,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
-              deep, merged, attribute, image_errors, sampling_errors,
+              deep, merged, attribute, attribute_types, attribute_zero, image_errors, sampling_errors,
               resized):
         save(f.__name__, f())
     lists = ["HardSigmoid", "tanh", "LeakyRelu", "Sigmoid", "ScaledTanh", "Elu"]
