@@ -4,6 +4,7 @@ set(FRONTEND_FILES
   onnx_constant_weights.c
   onnx_devices.c
   onnx_element_types.c
+  onnx_expand.c
   onnx_follow.c
   onnx_grid.c
   onnx_import.c

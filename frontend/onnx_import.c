@@ -19,7 +19,6 @@
 
 enum {
   MAX_NODES = 1 << 22, // after functions have been inlined
-  MAX_INLINE_DEPTH = 64,
   NEWEST_OPSET = 28,
 };
 
@@ -381,6 +380,10 @@ static const char *function_key(Arena *a, const char *domain, const char *name) 
   return str_format(a, "%s:%s", onnx_domain(onnx_str(domain)), onnx_str(name));
 }
 
+int onnx_function(const Import *im, const Onnx__NodeProto *node) {
+  return name_map_find(&im->functions, function_key(im->a, node->domain, onnx_str(node->op_type)));
+}
+
 Scope *onnx_call_scope(Import *im, const Scope *scope, const Onnx__NodeProto *node,
                        const Onnx__FunctionProto *f) {
   // The body sees only its operands, with the opsets of its own.
@@ -447,7 +450,7 @@ Operator onnx_operator(Import *im, const Scope *scope, const Onnx__NodeProto *no
       break;
     }
   // The model's own functions override operators of the same name.
-  int function = name_map_find(&im->functions, function_key(im->a, out.domain, out.name));
+  int function = onnx_function(im, node);
   if (function >= 0) {
     out.function = onnx_model(im->file)->functions[function];
     return out;
@@ -499,7 +502,7 @@ static bool import_nodes(Import *im, Scope *scope, Onnx__NodeProto *const *node,
   int *order, n_order;
   if (!onnx_order(im, node, n, output, n_output, scope, &order, &n_order)) return false;
   for (int i = 0; i < n_order; i++) {
-    // Nested functions may multiply the nodes without limit.
+    // Loops put in place multiply the nodes, too.
     if (++im->n_nodes > MAX_NODES)
       return diag_error(im->d, im->file->loc,
                         "has more than %d nodes with its functions put in place", MAX_NODES);
@@ -521,7 +524,7 @@ static bool import_nodes(Import *im, Scope *scope, Onnx__NodeProto *const *node,
 
 bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
                char *const *output, size_t n_output) {
-  if (im->depth == MAX_INLINE_DEPTH)
+  if (im->depth == ONNX_INLINE_DEPTH)
     return diag_error(im->d, im->file->loc, "functions and branches nest too deep");
   // Functions and branches nest on the C stack.
   im->depth++;
@@ -553,6 +556,9 @@ static bool check_model(Import *im) {
     if (!name_map_add(&im->functions, key, (int)i))
       return diag_error(im->d, im->file->loc, "function '%s' is defined twice", key);
   }
+  if (onnx_expanded_nodes(im) > MAX_NODES)
+    return diag_error(im->d, im->file->loc,
+                      "has more than %d nodes with its functions put in place", MAX_NODES);
   return true;
 }
 

@@ -79,10 +79,15 @@ static bool report_cycle(Order *o, int again) {
   int from = o->n_stack - 1;
   while (o->stack[from] != again)
     from--;
+  enum { MOST = 20 }; // shown of them
+  int n = o->n_stack - from;
   diag_error(im->d, onnx_place(im->file, im->a, onnx_node_name(im->a, o->scope, o->node[again])),
-             "the graph has a cycle of %d node%s", o->n_stack - from,
-             o->n_stack - from == 1 ? "" : "s");
+             "the graph has a cycle of %d node%s", n, n == 1 ? "" : "s");
   for (int i = o->n_stack - 1; i >= from; i--) {
+    if (n > MOST && i == o->n_stack - 1 - MOST) {
+      diag_note(im->d, NULL, "and %d more", n - MOST);
+      break;
+    }
     const Onnx__NodeProto *node = o->node[o->stack[i]];
     const char *name = o->reads[o->stack[i]].at[o->next[o->stack[i]] - 1];
     diag_note(im->d, onnx_place(im->file, im->a, onnx_node_name(im->a, o->scope, node)),

@@ -81,6 +81,11 @@ typedef struct Import {
   struct Devices *devices; // NULL: annotations are not requested
 } Import;
 
+// The function of the model that the node calls: an index of onnx_model(file)->functions, or -1.
+int onnx_function(const Import *im, const Onnx__NodeProto *node);
+enum { ONNX_INLINE_DEPTH = 64 }; // of functions and branches in one another
+// onnx_expand.c: the number of nodes with all functions put in place.
+int64_t onnx_expanded_nodes(Import *im);
 // onnx_order.c: sets the indices of the nodes that the outputs depend on, in topological order;
 // adds the names that they read to `read`.
 bool onnx_order(Import *im, Onnx__NodeProto *const *node, size_t n, char *const *output,

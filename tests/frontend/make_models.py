@@ -201,6 +201,16 @@ def attribute_zero():
     return m
 
 
+def function_powers():
+    """Each of 40 functions calls the one before it twice."""
+    def function(i):
+        calls = ([node("Relu", "x", "h"), node("Relu", "h", "y")] if i == 0 else
+                 [helper.make_node(f"f{i - 1}", [a], [b], domain="f") for a, b in ("xh", "hy")])
+        return helper.make_function("f", f"f{i}", ["x"], ["y"], calls, [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)])
+    return model([helper.make_node("f39", ["x"], ["y"], domain="f")], [value("x", (3, 4))], "y",
+                 functions=[function(i) for i in range(40)], domains=["f"])
+
+
 def own_names(x="step", w="seed", b="target"):
     """Tensors called as the inputs and scalars of a step are: an input `step`, weights `seed` and `target`."""
     yes = numpy_helper.from_array(np.array(True), "yes")
@@ -867,7 +877,7 @@ def main():
               one_round, sequence_first, untrained, newer_opset, odd_inputs,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
-              deep, merged, attribute, attribute_types, attribute_zero, image_errors, sampling_errors,
+              deep, merged, attribute, attribute_types, attribute_zero, function_powers, image_errors, sampling_errors,
               resized):
         save(f.__name__, f())
     lists = ["HardSigmoid", "tanh", "LeakyRelu", "Sigmoid", "ScaledTanh", "Elu"]
