@@ -14,6 +14,7 @@
 struct Diag {
   FILE *out;
   int errors, warnings;
+  int said; // errors and warnings that were not quiet
   bool quiet;
   const char *shown; // the line of the last message; a note does not repeat it
   ProblemKind kind;  // of errors by diag_error
@@ -106,16 +107,30 @@ void diag_free(Diag *d) {
   free(d);
 }
 
-// Writes the text as a terminal may have it; names in a model may hold any bytes.
+// Writes the text as a terminal may have it; names in a model may hold any bytes, and a megabyte of
+// them: then its start.
 static void put_shown(Diag *d, const char *text) {
-  for (const char *at = text; *at;) {
+  enum { MOST = 4000 };
+  const char *begin = text;
+  while (*text && text - begin < MOST) {
     // Lines and tabs are the message's own.
-    size_t plain = strspn(at, "\n\t");
-    fwrite(at, 1, plain, d->out);
-    at += plain;
+    size_t plain = strspn(text, "\n\t");
+    fwrite(text, 1, plain, d->out);
+    text += plain;
     char shown[UTF8_SHOWN];
-    if (*at) fwrite(shown, 1, (size_t)nnrt_utf8_shown(&at, shown), d->out);
+    if (*text) fwrite(shown, 1, (size_t)nnrt_utf8_shown(&text, shown), d->out);
   }
+  if (*text) fprintf(d->out, "… (%zu more bytes)", strlen(text));
+}
+
+// After very many errors and warnings for a reader, such as one for each output of a hostile model,
+// says so once, and then nothing.  Other streams are read by programs.
+static bool silent(Diag *d, bool is_new) {
+  enum { MOST = 500 };
+  if (d->quiet || d->out != stderr) return d->quiet;
+  if (is_new && ++d->said == MOST + 1)
+    fprintf(d->out, "note: there are more than %d messages, and the others are not shown\n", MOST);
+  return d->said > MOST;
 }
 
 // Keeps a message; a note or a hint belongs to the one before.
@@ -149,14 +164,18 @@ static void say(Diag *d, const Loc *loc, const char *severity, ProblemKind kind,
                 va_list args) {
   Arena *scratch = arena_new();
   const char *where = loc_text(scratch, loc), *text = str_vformat(scratch, fmt, args);
-  put_shown(d, where);
-  fprintf(d->out, "%s%s: ", *where ? ": " : "", severity);
-  put_shown(d, text);
-  if (kind) fprintf(d->out, " [NN%03d]", problem_info[kind].code);
-  fputc('\n', d->out);
   bool joins = !kind && (!strcmp(severity, "note") || !strcmp(severity, "hint"));
   keep(d, loc, severity, kind, joins, text);
+  bool shows = !silent(d, !joins);
+  if (shows) {
+    put_shown(d, where);
+    fprintf(d->out, "%s%s: ", *where ? ": " : "", severity);
+    put_shown(d, text);
+    if (kind) fprintf(d->out, " [NN%03d]", problem_info[kind].code);
+    fputc('\n', d->out);
+  }
   arena_free(scratch);
+  if (!shows) return;
   // The line of the location, with a caret under the name at its column.
   const Loc *at = positioned(loc);
   const char *line = at ? at->source : NULL;
@@ -291,7 +310,7 @@ int diag_messages(const Diag *d, const DiagMessage **out) {
 }
 
 void diag_caret(Diag *d, const char *line, int column, int width) {
-  if (d->quiet) return;
+  if (silent(d, false)) return;
   StrBuf under = {0}; // the blanks under the line, up to the caret
   Arena *scratch = under.arena = arena_new();
   strbuf_add(&under, "  ");
@@ -320,7 +339,7 @@ void diag_source(Diag *d, const char *line, const char *end, int column, int wid
   enum { BEFORE = 80, AFTER = 60 }; // weights in hexadecimal make very long lines
   char text[BEFORE + AFTER + 2];
   int at = column > 0 ? column : 1;
-  if (d->quiet) return;
+  if (silent(d, false)) return;
   // A long line begins shortly before the column.
   if (at - 1 > BEFORE && end - line > BEFORE + AFTER) {
     line += at - 1 - BEFORE;
