@@ -23,10 +23,7 @@ bool dim_is_batch(const Shapes *s, const char *symbol, size_t axis) {
   if (s->batch) return str_equal(symbol, s->batch);
   if (axis == 0) return true;
   // A symbol on axis 0 of some input is the batch in all its occurrences.
-  for (int i = 0; *symbol && i < s->n; i++)
-    if (input_ndim(s->input[i]) > 0 && str_equal(dim_symbol(input_dim(s->input[i], 0)), symbol))
-      return true;
-  return false;
+  return *symbol && name_map_find(&s->at_0, symbol) >= 0;
 }
 
 // Returns the first dimension with the symbol, or -1.
@@ -41,16 +38,11 @@ static int batch_axis(const Onnx__ValueInfoProto *v, const char *batch) {
 // input's.
 int input_batch(const Shapes *s, int i) {
   if (s->batch) return batch_axis(s->input[i], s->batch);
-  const Dimension *first = NULL;
-  for (int k = 0; k < s->n; k++) {
-    if (input_ndim(s->input[k]) == 0) continue;
-    const Dimension *dim = input_dim(s->input[k], 0);
-    // A symbolic dimension is preferred to a fixed one.
-    if (!first || (dim_is_fixed(first) && !dim_is_fixed(dim))) first = dim;
-  }
   if (input_ndim(s->input[i]) == 0) return -1;
   const Dimension *dim = input_dim(s->input[i], 0);
-  return !dim_is_fixed(dim) || (dim_is_fixed(first) && dim->dim_value == first->dim_value) ? 0 : -1;
+  return !dim_is_fixed(dim) || (dim_is_fixed(s->first) && dim->dim_value == s->first->dim_value)
+             ? 0
+             : -1;
 }
 
 int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, const Type *type) {

@@ -543,6 +543,9 @@ static bool check_model(Import *im) {
     return diag_error(im->d, im->file->loc, "its graph has no outputs");
   for (size_t i = 0; i < model->n_opset_import; i++) {
     const Onnx__OperatorSetIdProto *set = model->opset_import[i];
+    if (set->has_version && set->version < 1)
+      return diag_error(im->d, im->file->loc, "opset %lld of '%s': versions begin at 1",
+                        (long long)set->version, *onnx_str(set->domain) ? set->domain : "ai.onnx");
     // Newer operators may have the names and forms of known ones.
     if (!*onnx_domain(onnx_str(set->domain)) && set->version > NEWEST_OPSET)
       diag_doubt(im->d, PROBLEM_opset, im->file->loc,

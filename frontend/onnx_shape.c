@@ -163,6 +163,14 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   for (size_t i = 0; i < graph->n_input; i++)
     if (name_map_find(&initial, onnx_str(graph->input[i]->name)) < 0)
       s.input[s.n++] = graph->input[i];
+  s.at_0 = (NameMap){.arena = im->a};
+  for (int i = 0; i < s.n; i++) {
+    if (input_ndim(s.input[i]) == 0) continue;
+    const Dimension *dim = input_dim(s.input[i], 0);
+    if (*dim_symbol(dim)) name_map_add(&s.at_0, dim_symbol(dim), i);
+    // A symbolic dimension is preferred to a fixed one.
+    if (!s.first || (dim_is_fixed(s.first) && !dim_is_fixed(dim))) s.first = dim;
+  }
   s.batch = im->batch = batch_symbol(&s);
 
   // Every --dim is NAME=SIZE, with a size from 1.

@@ -5,15 +5,17 @@
 
 #include "frontend/onnx_walk.h"
 
+typedef Onnx__TensorShapeProto__Dimension Dimension;
+
 typedef struct Shapes {
   Import *im;
   const Onnx__ValueInfoProto **input;
   int n;
-  const char *batch; // the symbol of the batch dimension, or NULL
-  bool *dim_used;    // of the options' dims
+  const char *batch;      // the symbol of the batch dimension, or NULL
+  NameMap at_0;           // the symbols on axis 0
+  const Dimension *first; // of axis 0: the first symbolic one, else the first
+  bool *dim_used;         // of the options' dims
 } Shapes;
-
-typedef Onnx__TensorShapeProto__Dimension Dimension;
 
 size_t input_ndim(const Onnx__ValueInfoProto *input); // 0 without a tensor type or a shape
 const Dimension *input_dim(const Onnx__ValueInfoProto *input, size_t axis);
