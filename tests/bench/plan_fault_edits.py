@@ -6,7 +6,8 @@ import re
 COLLECTIVES = ["all_reduce", "all_gather", "local_slice", "reduce_scatter", "all_to_all"]
 OPTIMIZERS = ["sgd", "sgd_momentum", "adam", "adagrad", "lamb", "lamb_apply"]
 # Ops of a row have the same operands and attributes, so each can stand for another.
-ALIKE = [["add", "sub", "mul", "div", "max", "min"], ["reduce_sum", "reduce_max", "reduce_min"], ["scale", "offset"],
+ALIKE = [["add", "sub", "mul", "div", "max", "min"], ["reduce_sum", "reduce_max", "reduce_min", "reduce_prod"],
+         ["scale", "offset"], ["scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"], ["cumsum", "cumprod"],
          ["relu", "neg", "exp", "tanh", "sigmoid", "gelu", "gelu_tanh", "sqrt", "abs", "reciprocal"],
          ["relu_back", "tanh_back", "sigmoid_back", "gelu_back", "gelu_tanh_back"], ["and", "or"],
          ["equal", "less", "greater"], ["softmax", "log_softmax"], ["arg_max", "arg_min"]]

@@ -411,6 +411,9 @@ FLAGS = {"linear": ["trans"], "linear_back_w": ["trans"], "matmul": ["trans_a", 
          "linear_gelu_tanh": ["trans"], "linear_back_w_bias": ["trans"], "linear_back_w_accumulate": ["trans"]}
 
 
+ACTIVATIONS = ['"sigmoid"', '"tanh"', '"relu"', '"softsign"']  # of recurrent layers
+
+
 def attributes(p, g, r):
     """Every attribute that has no kind of its own."""
     known = {"axis", "shape", "by", "causal", "key", "ratio", "offset", "to", "from"}
@@ -422,14 +425,19 @@ def attributes(p, g, r):
         if old.startswith("["):
             numbers = re.split(",", old[1:-1])
             i = r.randrange(len(numbers))
-            if not re.fullmatch(r"-?\d+", numbers[i]):
+            if re.fullmatch(r"-?\d+", numbers[i]):
+                numbers[i] = str(int(numbers[i]) + r.choice([-1, 1]))
+            elif re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", numbers[i]):
+                numbers[i] = repr(float(numbers[i]) * 1.5)
+            else:
                 return None
-            numbers[i] = str(int(numbers[i]) + r.choice([-1, 1]))
             new = f"[{','.join(numbers)}]"
         elif re.fullmatch(r"-?\d+", old):
             new = str(int(old) + r.choice([-1, 1]) if abs(int(old)) < LARGE else 3)
         elif re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", old):
             new = repr(float(old) * 1.5 + (0.5 if float(old) == 0 else 0))
+        elif old in ACTIVATIONS:
+            new = r.choice([word for word in ACTIVATIONS if word != old])
         else:
             return None
         op.attrs[name] = new

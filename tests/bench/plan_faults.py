@@ -143,6 +143,18 @@ CASES = [
     Case("bert", "vp", 2, CLIP, SGD, dtype="f16"),
     Case("unet_resize", "dp=2,tp=2", 4, CLIP, SGD),
     Case("unet", "tp", 2, CLIP, SGD),
+    Case("tagger", "dp", 4, (*CLIP, *micro(2)), SGD),
+    Case("tagger", "zero3", 2, CLIP),
+    Case("tagger", "pp", 2, (*CLIP, *micro(2)), SGD),
+    Case("gnn", "dp=2,tp=2", 4, CLIP, SGD),
+    Case("gnn", "dp", 2, (*CLIP, *micro(2)), ADAM),
+    Case("mixtral", "ep", 4, CLIP, SGD),
+    Case("mixtral", "dp=2,tp=2", 4, (*CLIP, *micro(2))),
+    Case("swin", "tp", 4, CLIP, SGD),
+    Case("swin", "search", 4, CLIP),
+    Case("warp", "dp", 2, CLIP, SGD),
+    Case("gnn", "zero1", 2, CLIP, SGD, dtype="bf16"),
+    Case("tagger", "dp", 2, CLIP, SGD, dtype="f16"),
 ]
 # Of --check: model, plan, target, and passes.
 CHECKED = [("wide", "pp=2,dp=2", "cpu", "plan_memory"), ("gpt", "dp=2,tp=2", "cpu", "bucket_grads|fuse"),
