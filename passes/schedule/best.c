@@ -98,6 +98,17 @@ static const struct {
 };
 enum { N_KINDS = sizeof candidates / sizeof *candidates };
 
+// The shape of a candidate.  NULL after an error; if an earlier shape has a schedule, one that is
+// too large is left out: `x->left_out`.
+static SchedulePlan *candidate_plan(const ScheduleChoice *c, const char *kind,
+                                    const ScheduleAsk *ask, ScheduleBest *x, Diag *d) {
+  bool before = diag_quiet(d, x->plan != NULL);
+  SchedulePlan *p = schedule_plan(c->arena, schedule_text(kind), ask, d);
+  diag_quiet(d, before);
+  if (!p && x->plan && (!x->left_out || ask->chunks < x->left_out)) x->left_out = ask->chunks;
+  return p;
+}
+
 // Tries all candidates, and searches in the shapes of some.
 static bool search_shapes(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
   SchedulePlan *searched[N_KINDS], *first = NULL;
@@ -109,9 +120,10 @@ static bool search_shapes(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
     int least = candidates[i].least_chunks, most = least > 1 ? c->ask.chunks : least;
     for (ask.chunks = least; ask.chunks <= most; ask.chunks++) {
       if (x->plan && clock_seconds() > c->end) break;
-      SchedulePlan *p = schedule_plan(c->arena, schedule_text(candidates[i].kind), &ask, d);
+      SchedulePlan *p = candidate_plan(c, candidates[i].kind, &ask, x, d);
       ScheduleBest alone = {0};
-      if (!p) return false;
+      if (!p && !x->plan) return false;
+      if (!p) break; // more chunks are larger still
       if (!first) first = p;
       if (kind_best(c, p, &alone)) take(x, p, &alone.timeline, alone.how);
       x->bound = fmin(x->bound, pipeline_bound(c->arena, p->pipeline));
@@ -167,7 +179,10 @@ const char *schedule_best_text(Arena *a, const ScheduleChoice *c, const Schedule
   const char *in = chunks > 1 ? str_format(a, " in %d chunks", chunks) : "";
   const char *of = c->constraints || c->ask.e > 0
                        ? ""
-                       : str_format(a, " in at most %d chunks a device", c->ask.chunks);
-  return str_format(a, "found in the shape of '%s'%s, %s; nothing%s ends before %.9g",
-                    x->plan->name, in, x->how, of, x->bound);
+                       : str_format(a, " in at most %d chunks a device",
+                                    x->left_out ? x->left_out - 1 : c->ask.chunks);
+  const char *less =
+      x->left_out ? str_format(a, "; shapes of %d or more chunks are too large", x->left_out) : "";
+  return str_format(a, "found in the shape of '%s'%s, %s; nothing%s ends before %.9g%s",
+                    x->plan->name, in, x->how, of, x->bound, less);
 }

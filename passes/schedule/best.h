@@ -20,6 +20,7 @@ typedef struct ScheduleBest {
   bool optimal;    // proven for these within the memory limit
   const char *how; // of a search: the method that found it
   bool late;       // the search ended with `end`
+  int left_out;    // chunks of the smallest shape that was too large to try; 0: none
 } ScheduleBest;
 
 // False after an error.
