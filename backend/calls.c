@@ -15,6 +15,17 @@
 //     RUN(3, nnrt_move_b4(NULL, H, r, 0));    // %h1 = move %h …        the ranks of @s0
 //     RUN(3, nnrt_move_b4(H1, NULL, r, 0));   // %h1 = move %h …        the ranks of @s1
 //
+// A loop is a C loop around the calls of its body, which is at fixed places in the loop's
+// workspace. Its slices are copied there and back:
+//
+//     nnrt_copy(S1, S0, 32);                              // %s1, %y = loop @cell %s0, %x, %w
+//     for (int64_t t1 = 0; t1 < 128; t1++) {
+//       nnrt_copy(XT, (const char *)X + t1 * INT64_C(40), 40);
+//       RUN(4, nnrt_linear_f32(P0, A, XT, W));            // %a = linear %xt, %w
+//       nnrt_copy((char *)Y + t1 * INT64_C(32), YT, 32);
+//       nnrt_copy(S1, T, 32);
+//     }
+//
 // With a schedule, each segment has a function of its own.  A move from another segment starts
 // after that segment, or at the `get` of the schedule.  The wait precedes the segment of the move:
 //
@@ -37,6 +48,7 @@
 #include "ir/analysis/loops.h"
 #include "ir/analysis/place.h"
 #include "ir/kernel.h"
+#include "ir/loop.h"
 #include "ir/op_display_name.h"
 #include "ir/schedule.h"
 #include "ir/split.h"
@@ -55,6 +67,7 @@ typedef struct Writer {
   Vec(Op *) in_flight; // collectives without a wait so far
   Meets meets;
   int *copy, n_copies; // by op id, of ops that start a copy to or from host memory: its number
+  int depth;           // open loops
 } Writer;
 
 static Target target_of(const Writer *w) {
@@ -87,6 +100,7 @@ static void add_to_code(Writer *w, int c, const char *text, const char *comment)
 
 // Adds a line to all rank programs on the mesh.
 static void add_line(Writer *w, const Mesh *mesh, const char *text, const char *comment) {
+  if (w->depth) text = str_format(w->arena, "%*s%s", 2 * w->depth, "", text);
   for (int c = 0; c < w->p->code.n; c++)
     if (code_on(w->p, c, mesh)) add_to_code(w, c, text, comment);
 }
@@ -131,6 +145,9 @@ static const char *constant_name(Writer *w, const Value *v) {
 static const char *buffer(Writer *w, Value *v) {
   int64_t skip;
   const Value *root = view_root(v, &skip);
+  // A constant that all iterations of a loop read.
+  for (Value *outer; v->offset < 0 && (outer = loop_operand(root));)
+    root = view_root(outer, &skip);
   if (v->offset < 0 && root->def && root->def->kind == OP_constant)
     return constant_name(w, root); // only unpack has views that begin inside
   if (v->offset < 0) BUG("'%s' has no place", v->name ? v->name : "?");
@@ -445,9 +462,83 @@ static bool is_silent(const Op *op) {
   return (op_info[op->kind].traits & VIEW) || (op->kind == OP_constant && op->out[0]->offset < 0);
 }
 
+static bool add_op(Writer *w, Op *op);
+
+static void add_copy(Writer *w, const Mesh *mesh, const char *to, const char *from, int64_t bytes,
+                     const char *comment) {
+  add_line(w, mesh, str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", to, from, bytes),
+           comment);
+}
+
+static bool add_loop(Writer *w, Op *op) {
+  Graph *body = op->callee;
+  Arena *a = w->arena;
+  LoopForm f = loop_form(op);
+  const Mesh *mesh = op_mesh(op);
+  if (target_info[target_of(w)].gpu)
+    return diag_error(w->p->d, op->loc, "loop: the %s target does not support it yet",
+                      target_info[target_of(w)].name);
+  const char *comment = op_comment(w, op);
+  // The first states, and zero for sums.
+  for (int i = 0; i < f.carried; i++)
+    add_copy(w, mesh, buffer(w, op->out[i]), buffer(w, op->in[i].value),
+             type_bytes(op->out[i]->type), i ? NULL : comment);
+  for (int i = f.carried + f.stacked; i < body->n_results; i++) {
+    if (!kernel_exists(OP_accumulate, target_of(w), op->out[i]->type->dtype))
+      return diag_error(w->p->d, op->loc, "loop: there is no %s kernel for a sum of %s",
+                        target_info[target_of(w)].name, type_text(a, op->out[i]->type));
+    add_line(w, mesh,
+             str_format(a, "nnrt_zero(%s, %" PRId64 ");", buffer(w, op->out[i]),
+                        type_bytes(op->out[i]->type)),
+             NULL);
+  }
+  const char *t = str_format(a, "t%d", w->depth + 1);
+  add_line(
+      w, mesh,
+      f.reverse
+          ? str_format(a, "for (int64_t %s = %" PRId64 "; %s >= 0; %s--) {", t, f.count - 1, t, t)
+          : str_format(a, "for (int64_t %s = 0; %s < %" PRId64 "; %s++) {", t, t, f.count, t),
+      f.carried ? NULL : comment);
+  w->depth++;
+  for (int i = f.carried; i < f.carried + f.sliced; i++) {
+    int64_t bytes = type_bytes(body->params[i]->type);
+    add_copy(w, mesh, buffer(w, body->params[i]),
+             str_format(a, "(const char *)%s + %s * INT64_C(%" PRId64 ")",
+                        buffer(w, op->in[i].value), t, bytes),
+             bytes, NULL);
+  }
+  bool ok = true;
+  for_each_op(inner, body)
+    ok &= add_op(w, inner);
+  // Slices and sums come before states, which are overwritten.
+  for (int i = f.carried; i < body->n_results; i++) {
+    Value *v = body->results[i]->use.value;
+    int64_t bytes = type_bytes(v->type);
+    if (i < f.carried + f.stacked)
+      add_copy(
+          w, mesh,
+          str_format(a, "(char *)%s + %s * INT64_C(%" PRId64 ")", buffer(w, op->out[i]), t, bytes),
+          buffer(w, v), bytes, NULL);
+    else
+      add_line(w, mesh,
+               str_format(a, "nnrt_accumulate_%s(%s, %s, %" PRId64 ");", dtype_name[v->type->dtype],
+                          buffer(w, op->out[i]), buffer(w, v), type_count(v->type)),
+               NULL);
+  }
+  for (int i = 0; i < f.carried; i++) {
+    Value *v = body->results[i]->use.value;
+    if (v->offset != op->out[i]->offset)
+      add_copy(w, mesh, buffer(w, op->out[i]), buffer(w, v), type_bytes(v->type), NULL);
+  }
+  w->depth--;
+  add_line(w, mesh, "}", NULL);
+  return ok;
+}
+
 static bool add_op(Writer *w, Op *op) {
   if (is_silent(op)) return true;
-  wait_for(w, op);
+  // The memory of a body is that of its loop.
+  if (!w->depth) wait_for(w, op);
   // A transfer concerns two meshes, so it goes to rank programs of both.
   if (op->kind == OP_move && move_number(w->p, op) >= 0) return add_move(w, op);
   if (!mesh_runs(w->p, op_mesh(op))) return true;
@@ -480,6 +571,7 @@ static bool add_op(Writer *w, Op *op) {
                           buffer(w, starts->in[0].value), type_bytes(starts->out[0]->type)));
     return true;
   }
+  if (op->kind == OP_loop) return add_loop(w, op);
   if (op->kind == OP_fused) return add_fused_call(w, op);
   if (op->kind == OP_multi_tensor) return add_multi_tensor_call(w, op);
   if (op->kind == OP_call)

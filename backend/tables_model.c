@@ -81,10 +81,12 @@ static void add_uses(Tables *t, const GraphCode *code) {
   int *first = arena_array(t->p->arena, int, code->g->n_ops);
   int *seen = arena_array(t->p->arena, int, code->g->n_ops);
   for (int i = 0; i < code->made_of.n; i++)
-    if (code->made_of.at[i]) calls[code->made_of.at[i]->id]++;
+    if (code->made_of.at[i] && code->made_of.at[i]->graph == code->g)
+      calls[code->made_of.at[i]->id]++;
   for (int i = 0; i < code->made_of.n; i++) {
     const Op *op = code->made_of.at[i];
-    if (!op) continue;
+    // Values of the body of a loop have no iteration here.
+    if (!op || op->graph != code->g) continue;
     bool is_wait = seen[op->id]++ > 0;
     if (!is_wait) first[op->id] = i;
     int of = first[op->id];

@@ -13,6 +13,7 @@
 #include "ir/analysis/boxes.h"
 #include "ir/analysis/place.h"
 #include "ir/kernel.h"
+#include "ir/loop.h"
 #include "ir/split.h"
 
 // -- Constants ---------------------------------------------------------------------------------
@@ -127,6 +128,9 @@ bool want_place(Check *c, Cursor *at, const Value *v, const char *what) {
   if (!have) return unexpected(c, &before, str_format(c->arena, "the place of %s", what));
   int64_t skip;
   const Value *root = view_root((Value *)(uintptr_t)v, &skip); // only read
+  // A constant that all iterations of a loop read.
+  for (Value *outer; v->offset < 0 && skip == 0 && (outer = loop_operand(root));)
+    root = view_root(outer, &skip);
   if (v->offset < 0 && root->def && root->def->kind == OP_constant && skip == 0) {
     if (have->kind != PLACE_constant || !str_equal(have->ctype, dtype_ctype[root->type->dtype]))
       return mismatch(c, &before, "%s is a constant, not '%s'", what, ctoken_text(&name, c->arena));

@@ -165,12 +165,13 @@ static bool want_uses(Uses *u) {
   int64_t *first = arena_array(c->arena, int64_t, c->graph[0]->n_ops);
   for (int64_t i = 0; i < g->n_ops; i++) {
     const Op *op = op_of(g, i, &which);
-    if (op && which == 2) waited[op->id] = true;
+    if (op && op->graph == c->graph[0] && which == 2) waited[op->id] = true;
   }
   for (int64_t i = 0; i < g->n_ops; i++) {
     const Op *op = op_of(g, i, &which);
     bool is_wait = which == 2, listed;
-    if (!op) continue;
+    // Ops of bodies of loops have no rows.
+    if (!op || op->graph != c->graph[0]) continue;
     if (!is_wait) first[op->id] = i + 1;
     UseText use = {.op = i, .of = first[op->id] - 1};
     bool reads = !is_wait && op->kind != OP_swap_wait;

@@ -13,6 +13,8 @@
 // order, each once, and at the end all functions are read to their ends.  The order of the graph is
 // the one order that respects all dependences and the memory plan, and that all ranks agree on.
 //
+// The calls of the body of a loop are between the statements that copy its slices and states.
+//
 // Only waits of collectives are free to move.  From the start to the wait no statement reads or
 // writes the result, nor writes the operand; by memory, as views and other values may share it.
 
@@ -24,6 +26,7 @@
 #include "ir/analysis/in_flight.h"
 #include "ir/analysis/place.h"
 #include "ir/kernel.h"
+#include "ir/loop.h"
 #include "ir/text.h"
 #include "rt/small_operand.h"
 
@@ -80,6 +83,7 @@ typedef struct Replay {
   Vec(int) copies;   // their numbers
   Vec(Flight) flying;
   Function *now;
+  int depth; // open loops
 } Replay;
 
 // -- Memory ------------------------------------------------------------------------------------
@@ -365,6 +369,95 @@ static bool want_flushes(Replay *r, const Op *op) {
   return true;
 }
 
+static bool replay_op(Replay *r, const Op *op, bool in_loop);
+
+// "(const char *)X + t1 * INT64_C(40)": the slice of an iteration.
+static bool want_slice(Replay *r, Cursor *at, const Value *v, const char *type, const char *t,
+                       int64_t bytes) {
+  Check *c = r->c;
+  return want(c, at, type) && want_place(c, at, v, "the slices") && want(c, at, "+") &&
+         want_word(c, at, t, "the iteration") && want(c, at, "* INT64_C(") &&
+         want_int(c, at, bytes, "the bytes of a slice") && want(c, at, ")");
+}
+
+static bool want_head(Replay *r, Cursor *at, const LoopForm *f, const char *t) {
+  Check *c = r->c;
+  int64_t from = f->reverse ? f->count - 1 : 0;
+  bool ok = want(c, at, "for (int64_t") && want_word(c, at, t, "the iteration") &&
+            want(c, at, "=") && want_int(c, at, from, "the first iteration") && want(c, at, ";") &&
+            want_word(c, at, t, "the iteration");
+  if (!ok) return false;
+  if (f->reverse)
+    return want(c, at, ">= 0;") && want_word(c, at, t, "the iteration") && want(c, at, "--) {");
+  return want(c, at, "<") && want_int(c, at, f->count, "the number of iterations") &&
+         want(c, at, ";") && want_word(c, at, t, "the iteration") && want(c, at, "++) {");
+}
+
+// The statements before the ops of a body: states and sums, the head, and the slices.
+static bool want_loop_begin(Replay *r, Cursor *at, const Op *op, const char *t) {
+  Check *c = r->c;
+  const Graph *body = op->callee;
+  LoopForm f = loop_form(op);
+  for (int i = 0; i < f.carried; i++)
+    if (!want_copy(r, at, op->out[i], op->in[i].value, ");")) return false;
+  for (int i = f.carried + f.stacked; i < body->n_results; i++)
+    if (!want(c, at, "nnrt_zero(") || !want_place(c, at, op->out[i], "the sum") ||
+        !want(c, at, ",") ||
+        !want_int(c, at, type_bytes(op->out[i]->type), "the number of bytes") || !want(c, at, ");"))
+      return false;
+  if (!want_head(r, at, &f, t)) return false;
+  for (int i = f.carried; i < f.carried + f.sliced; i++) {
+    const Value *v = body->params[i];
+    int64_t bytes = type_bytes(v->type);
+    if (!want(c, at, "nnrt_copy(") || !want_place(c, at, v, "the slice") || !want(c, at, ",") ||
+        !want_slice(r, at, op->in[i].value, "(const char *)", t, bytes) || !want(c, at, ",") ||
+        !want_int(c, at, bytes, "the number of bytes") || !want(c, at, ");"))
+      return false;
+  }
+  return true;
+}
+
+// The statements after the ops of a body.
+static bool want_loop_end(Replay *r, Cursor *at, const Op *op, const char *t) {
+  Check *c = r->c;
+  const Graph *body = op->callee;
+  LoopForm f = loop_form(op);
+  for (int i = f.carried; i < body->n_results; i++) {
+    const Value *v = body->results[i]->use.value;
+    int64_t bytes = type_bytes(v->type);
+    bool stacked = i < f.carried + f.stacked;
+    if (stacked &&
+        (!want(c, at, "nnrt_copy(") || !want_slice(r, at, op->out[i], "(char *)", t, bytes) ||
+         !want(c, at, ",") || !want_place(c, at, v, "the slice") || !want(c, at, ",") ||
+         !want_int(c, at, bytes, "the number of bytes") || !want(c, at, ");")))
+      return false;
+    const char *add = str_format(c->arena, "nnrt_accumulate_%s", dtype_name[v->type->dtype]);
+    if (!stacked &&
+        (!want_word(c, at, add, "the sum") || !want(c, at, "(") ||
+         !want_place(c, at, op->out[i], "the sum") || !want(c, at, ",") ||
+         !want_place(c, at, v, "the term") || !want(c, at, ",") ||
+         !want_int(c, at, type_count(v->type), "the number of elements") || !want(c, at, ");")))
+      return false;
+  }
+  for (int i = 0; i < f.carried; i++) {
+    const Value *v = body->results[i]->use.value;
+    if (v->offset != op->out[i]->offset && !want_copy(r, at, op->out[i], v, ");")) return false;
+  }
+  return want(c, at, "}");
+}
+
+// Replays a loop: the ops of its body between the statements for its values.
+static bool replay_loop(Replay *r, Cursor *at, const Op *op, bool in_loop) {
+  const char *t = str_format(r->c->arena, "t%d", r->depth + 1);
+  if (!want_loop_begin(r, at, op, t)) return false;
+  r->depth++;
+  for_each_op(inner, op->callee)
+    if (!replay_op(r, inner, in_loop)) return false;
+  r->depth--;
+  r->c->op = op;
+  return want_loop_end(r, at, op, t);
+}
+
 static bool replay_op(Replay *r, const Op *op, bool in_loop) {
   Check *c = r->c;
   if (is_silent(op)) return true;
@@ -379,6 +472,7 @@ static bool replay_op(Replay *r, const Op *op, bool in_loop) {
   Cursor *at = cursor_in(r, r->now, op);
   if (!at || !take_waits(r) || !may_run(r, at, op)) return false;
   c->op = op;
+  if (op->kind == OP_loop) return replay_loop(r, at, op, in_loop);
   if (op->kind == OP_constant) return want_constant_copy(r, at, op->out[0]);
   // The first slice of a step starts a sum at 0.
   if (op_info[op->kind].traits & ACCUMULATES)
@@ -601,12 +695,21 @@ static bool check_numbers(Check *c, int graph) {
   const Graph *g = c->graph[graph];
   if (!g) return text->n_ops == 0 || mismatch(c, NULL, "there are ops of no graph");
   int64_t *number = arena_array(c->arena, int64_t, (int64_t)g->n_ops * CALLS); // from 1
+  Table *bodies = table_new(c->arena); // of loops, by name: the same
   for (int64_t i = 0; i < text->n_ops; i++) {
     uintptr_t key = (uintptr_t)text->made_of[i], which = key % 4;
     const Op *op = (const Op *)(key - which);
     if (!op) return mismatch(c, NULL, "no call of @%s has number %" PRId64, g->name, i);
     c->op = op;
-    int64_t *first = &number[(int64_t)op->id * CALLS + (int64_t)which];
+    int64_t *numbers = number;
+    if (op->graph != g) {
+      numbers = table_find(bodies, 0, op->graph->name);
+      if (!numbers) {
+        numbers = arena_array(c->arena, int64_t, (int64_t)op->graph->n_ops * CALLS);
+        table_add(bodies, 0, op->graph->name, numbers);
+      }
+    }
+    int64_t *first = &numbers[(int64_t)op->id * CALLS + (int64_t)which];
     if (*first)
       return mismatch(c, NULL, "a call has numbers %" PRId64 " and %" PRId64, *first - 1, i);
     *first = i + 1;

@@ -32,6 +32,7 @@
 // Nothing is merged or moved here; see bucket_grads.c.
 
 #include "comm_state.h"
+#include "ir/loop.h"
 #include "pass.h"
 
 // The op of the model that `op` is part of the gradient of, else `op`.
@@ -165,6 +166,25 @@ static Value *reshard_to(Comm *c, Value *v, const Layout *want, Op *reader) {
                            : reshard_by_axes(c, v, want, reader);
 }
 
+// Gives a loop a body of its own, of the shards that the split of the loop implies.
+static bool localise_body(Comm *c, Op *loop) {
+  Graph *was = loop->callee, *body = graph_clone(was, graph_free_name(c->m, was->name));
+  loop->callee = body;
+  graph_erase_uncalled(was);
+  graph_renumber(body);
+  if (!loop_split_body(loop, c->d)) return false;
+  for (int i = 0; i < body->n_params; i++)
+    body->params[i]->type = type_local(c->m, body->params[i]->type, body->params[i]->layout);
+  for_each_op(op, body) {
+    if (op_has_attr(op, "shape")) {
+      const Type *t = type_local(c->m, op->out[0]->type, op->out[0]->layout);
+      op_set_attr(op, a_list("shape", t->dim, t->ndim));
+    }
+    if ((op->kind == OP_loop && !localise_body(c, op)) || !op_retype(op, c->d)) return false;
+  }
+  return true;
+}
+
 static bool localise_graph(Comm *c) {
   Graph *g = c->g;
   graph_renumber(g);
@@ -194,7 +214,7 @@ static bool localise_graph(Comm *c) {
         const Type *t = type_local(c->m, op->out[0]->type, op->out[0]->layout);
         op_set_attr(op, a_list("shape", t->dim, t->ndim));
       }
-      if (!op_retype(op, c->d)) return false;
+      if ((op->kind == OP_loop && !localise_body(c, op)) || !op_retype(op, c->d)) return false;
     }
   // Outputs and new parameters get their layout.
   for (int i = 0; i < c->g->n_results; i++) {

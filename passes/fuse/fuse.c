@@ -213,11 +213,11 @@ bool pass_fuse(Module *m, const PassOptions *o, Diag *d) {
   Fuser f = {.m = m, .scratch = opt_scratch(o), .d = d};
   Vec(Graph *) graphs = {0};
   for_each_graph(g, m) {
-    // Bodies are not fused themselves.
+    // Bodies of kernels are not fused themselves.
     bool body = false;
     for_each_graph(caller, m)
       for_each_op(op, caller)
-        body |= op->kind != OP_call && op->callee == g;
+        body |= op->kind != OP_call && op->kind != OP_loop && op->callee == g;
     if (!body) vec_push(f.scratch, &graphs, g);
   }
   for (int i = 0; i < graphs.n; i++) {

@@ -40,6 +40,7 @@ set(IR_FILES
   ir/ops/gru.c
   ir/ops/linear.c
   ir/ops/lookup.c
+  ir/ops/loop.c
   ir/ops/loss.c
   ir/ops/lstm.c
   ir/ops/norm.c
@@ -72,6 +73,7 @@ set(IR_FILES
   ir/verify/verify_deferred.c
   ir/verify/verify_ends.c
   ir/verify/verify_layout.c
+  ir/verify/verify_loops.c
   ir/verify/verify_memory.c
   ir/verify/verify_schedule.c
   ir/verify/verify_swap.c

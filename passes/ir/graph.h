@@ -1,8 +1,9 @@
 // The program: straight-line graphs of tensor operations in SSA form.
 //
 // A Module holds Graphs.  A Graph is a list of Ops in execution order.  An Op reads Values and
-// defines Values; a Value is defined once and never changes.  There is no control flow.  A Graph
-// that is not an entry is the body of a `fused`, `multi_tensor` or `call` op.
+// defines Values; a Value is defined once and never changes.  The only control flow is `loop`,
+// which runs a Graph as often as its attribute says.  A Graph that is not an entry is the body of a
+// `fused`, `multi_tensor`, `call` or `loop` op.
 //
 // Persistent state (weights, their copies in 16 bits, optimizer state) consists of parameters of
 // the entry graph.  Its results give their next values (`update`).
@@ -216,7 +217,7 @@ struct Op {
   Use *in;       // [n_in]
   Value **out;   // [n_out]
   Attr *attrs;   // all of the row, in its order
-  Graph *callee; // of `fused`, `multi_tensor` and `call`, otherwise NULL
+  Graph *callee; // of `fused`, `multi_tensor`, `call` and `loop`, otherwise NULL
   // For each axis of its mesh (op_mesh): the letter of the op's einsum that the axis splits; '+' if
   // partial sums pass through; 0 if the op is replicated.  From PHASE_sharded on.
   char split[MAX_AXES];
@@ -367,8 +368,12 @@ Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr
 // callee's results.
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
                 Origin origin, Diag *d);
-// A copy of `op` with other operands.
+// The same with attributes; the results of a `loop` have the types that ir/loop.h describes.
+Op *op_new_calling(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
+                   const Attr *attrs, int n_attrs, Origin origin, Diag *d);
+// A copy of `op` with other operands, and with another origin.  The record of a call is left out.
 Op *op_copy(Graph *g, Op *at, const Op *op, Value *const *in, Diag *d);
+Op *op_copy_as(Graph *g, Op *at, const Op *op, Value *const *in, Origin origin, Diag *d);
 
 Origin op_origin(const Op *op);      // for an op that replaces `op`
 Origin value_origin(const Value *v); // of the defining op; of a parameter, its location

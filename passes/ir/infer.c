@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "ir/intern.h"
+#include "ir/loop.h"
 #include "ir/op.h"
 #include "ir/verify/verify.h"
 
@@ -255,32 +256,51 @@ static bool check_call(const Op *op, Diag *d) {
   return true;
 }
 
-Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
-                Origin origin, Diag *d) {
-  if (!op_has_callee(kind)) BUG("%s has no callee", op_info[kind].name);
-  Op *op = op_draft(g, kind, in, n_in, callee->n_results, origin);
-  op->callee = callee;
-  if (!set_attrs(op, NULL, 0, d) || !check_call(op, d)) return NULL;
-  op_insert(op, at);
-  // Results have the types of the callee's.
-  for (int i = 0; i < op->n_out; i++)
-    op->out[i]->type = callee->results[i]->use.value->type;
-  return op;
-}
-
-Op *op_copy(Graph *g, Op *at, const Op *op, Value *const *in, Diag *d) {
-  int n;
-  op_attr_specs(op->kind, &n);
-  if (op->callee) return op_new_call(g, at, op->kind, op->callee, in, op->n_in, op_origin(op), d);
-  return op_new(g, at, op->kind, in, op->n_in, op->attrs, n, op_origin(op), d);
-}
-
-bool op_infer(const Op *op, const Type **types, Diag *d) {
-  if (!op->callee) return infer(op, types, d);
+// The types of the results of an op with a callee.
+static bool infer_call(const Op *op, const Type **types, Diag *d) {
+  if (op->kind == OP_loop) return loop_infer(op, types, d);
   if (!check_call(op, d)) return false;
   for (int i = 0; i < op->n_out; i++)
     types[i] = op->callee->results[i]->use.value->type;
   return true;
+}
+
+Op *op_new_calling(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
+                   const Attr *attrs, int n_attrs, Origin origin, Diag *d) {
+  if (!op_has_callee(kind)) BUG("%s has no callee", op_info[kind].name);
+  // The memory of a loop's body is one more result.
+  int n_out = callee->n_results;
+  for (int i = 0; kind == OP_loop && i < n_attrs; i++)
+    n_out += str_equal(attrs[i].name, "workspace") && attrs[i].i > 0;
+  Op *op = op_draft(g, kind, in, n_in, n_out, origin);
+  op->callee = callee;
+  const Type **types = arena_array(g->module->arena, const Type *, n_out);
+  if (!set_attrs(op, attrs, n_attrs, d) || !infer_call(op, types, d)) return NULL;
+  op_insert(op, at);
+  for (int i = 0; i < op->n_out; i++)
+    op->out[i]->type = types[i];
+  return op;
+}
+
+Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
+                Origin origin, Diag *d) {
+  return op_new_calling(g, at, kind, callee, in, n_in, NULL, 0, origin, d);
+}
+
+Op *op_copy_as(Graph *g, Op *at, const Op *op, Value *const *in, Origin origin, Diag *d) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  if (!op->callee) return op_new(g, at, op->kind, in, op->n_in, op->attrs, n, origin, d);
+  return op_new_calling(g, at, op->kind, op->callee, in, op->n_in, op->attrs,
+                        op->kind == OP_call ? 0 : n, origin, d);
+}
+
+Op *op_copy(Graph *g, Op *at, const Op *op, Value *const *in, Diag *d) {
+  return op_copy_as(g, at, op, in, op_origin(op), d);
+}
+
+bool op_infer(const Op *op, const Type **types, Diag *d) {
+  return op->callee ? infer_call(op, types, d) : infer(op, types, d);
 }
 
 bool op_retype(Op *op, Diag *d) {

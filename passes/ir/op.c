@@ -46,7 +46,7 @@ const char *target_names(Arena *a) {
 }
 
 bool op_has_callee(OpKind kind) {
-  return op_info[kind].rule == callee_rule;
+  return op_info[kind].rule == callee_rule || kind == OP_loop;
 }
 
 // Names in texts that older versions wrote.

@@ -88,7 +88,7 @@ typedef struct OpInfo {
 } OpInfo;
 
 extern const OpInfo op_info[N_OPS];
-bool op_has_callee(OpKind kind); // fused, multi_tensor and call
+bool op_has_callee(OpKind kind); // fused, multi_tensor, call and loop
 bool op_kind_parse(const char *name, OpKind *out);
 
 // An attribute of a row; an op's `attrs` have the same order.

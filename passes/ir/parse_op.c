@@ -270,14 +270,12 @@ bool parse_op(Parser *p) {
     s.origin.loc = loc_of(p, s.first, last);
     int errors = diag_errors(p->d);
     op = s.callee
-             ? op_new_call(p->g, NULL, s.kind, s.callee, s.in.at, s.in.n, s.origin, p->d)
+             ? op_new_calling(p->g, NULL, s.kind, s.callee, s.in.at, s.in.n, s.attrs.at, s.attrs.n,
+                              s.origin, p->d)
              : op_new(p->g, NULL, s.kind, s.in.at, s.in.n, s.attrs.at, s.attrs.n, s.origin, p->d);
     // An op that cannot be built has an error; the caret marks its name.
     if (!op && diag_errors(p->d) == errors) parser_fail(p, s.name, "%s does not fit", s.name->text);
     if (!op) source_caret(p->d, &p->source, s.name->line, s.name->column, s.name->width);
-    // op_new_call takes no attributes.
-    for (int i = 0; op && s.callee && i < s.attrs.n; i++)
-      op_set_attr(op, s.attrs.at[i]);
     ok = op && check_results(p, &s, op);
   }
   // Defines the names even if the op failed.

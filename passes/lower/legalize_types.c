@@ -104,7 +104,7 @@ bool pass_legalize_types(Module *m, const PassOptions *o, Diag *d) {
     p.g = g;
 
     for_each_op_safe(op, g)
-      if (g->entry && must_widen(op, p.target) && !widen_op(&p, op)) return false;
+      if (must_widen(op, p.target) && !widen_op(&p, op)) return false;
   }
   opt_stat(o, p.n, "ops widened");
   return true;

@@ -38,6 +38,9 @@
 // A constant beyond the range of f16, such as in masks, becomes the largest finite f16: infinity
 // times 0 would be NaN.
 //
+// The body of a loop is lowered by the same rules; its states and results stay f32.  A cast of a
+// value that all iterations read, such as a weight, is made once, before the loop.
+//
 // torch.autocast casts around one call at a time, and leaves an elementwise op in the type to which
 // its operands promote.  A residual stream that becomes f32 once stays f32, and each product casts
 // it again.  This pass sees the whole step, including backward and embeddings, so the residual
@@ -46,6 +49,7 @@
 #include <math.h>
 
 #include "ir/analysis/rewrite.h"
+#include "ir/loop.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "pass.h"
@@ -194,6 +198,8 @@ static bool lower_graph(Lowering *p, Graph *g) {
     DType to = choose(p, op);
     for (int i = 0; i < op->n_in; i++) {
       Value *v = op->in[i].value;
+      // A loop reads the types of its body, which was lowered before.
+      if (op->kind == OP_loop) to = op->callee->params[i]->type->dtype;
       // Operands of class S are read in f32 in any case.
       bool sum = v->type->dtype == p->low && op_operand_class(op, i) == 'S';
       if (!sum && !is_chosen(p, op, i)) continue;
@@ -214,6 +220,50 @@ static bool lower_graph(Lowering *p, Graph *g) {
   return true;
 }
 
+// -- Loops -------------------------------------------------------------------------------------
+
+// Lets the caller cast a value of all iterations that the body casts to 16 bits.
+static bool hoist_casts(Lowering *p, Op *loop, Graph *body, Value **in, int *n_in) {
+  LoopForm f = loop_form(loop);
+  for_each_op_safe(op, body) {
+    const Value *v = op->kind == OP_cast ? op->in[0].value : NULL;
+    if (!v || v->def || v->index < f.carried + f.sliced || op->out[0]->type->dtype != p->low)
+      continue;
+    Builder b = {.g = loop->graph, .at = loop, .origin = op_origin(loop), .d = p->d};
+    in[*n_in] = build_cast(&b, in[v->index], p->low);
+    if (!in[*n_in]) return false;
+    ++*n_in;
+    Value *by = graph_param(body, NULL, op->out[0]->type, ROLE_none, NULL);
+    value_replace(op->out[0], by);
+    op_erase(op);
+    p->n_casts--;
+  }
+  return true;
+}
+
+// Lowers the bodies of the loops of a graph.  States, slices and sums keep their types.
+static bool lower_loops(Lowering *p, Graph *g) {
+  for_each_op_safe(op, g) {
+    if (op->kind != OP_loop) continue;
+    Graph *body = graph_clone(op->callee, graph_free_name(g->module, op->callee->name));
+    graph_renumber(body);
+    if (!lower_loops(p, body) || !lower_graph(p, body)) return false;
+    int *result = arena_array(p->scratch, int, op->n_out), n_in = op->n_in;
+    Value **in = arena_array(p->scratch, Value *, op->n_in + body->n_ops);
+    for (int i = 0; i < op->n_in; i++)
+      in[i] = op->in[i].value;
+    for (int i = 0; i < op->n_out; i++)
+      result[i] = i;
+    if (!hoist_casts(p, op, body, in, &n_in)) return false;
+    graph_renumber(body);
+    Op *lowered = loop_replace(op, body, in, n_in, loop_form(op), result, p->d);
+    bool changed; // the body does not read what it cast before
+    if (!lowered || !simplify_loop(lowered, p->d, &changed)) return false;
+  }
+  graph_renumber(g);
+  return true;
+}
+
 bool pass_mixed_precision(Module *m, const PassOptions *o, Diag *d) {
   Lowering p = {.scratch = opt_scratch(o), .d = d};
   const char *to = opt_str(o, "to");
@@ -226,7 +276,7 @@ bool pass_mixed_precision(Module *m, const PassOptions *o, Diag *d) {
     return false;
   }
   for_each_graph(g, m)
-    if (g->entry && !lower_graph(&p, g)) return false;
+    if (g->entry && (!lower_loops(&p, g) || !lower_graph(&p, g))) return false;
   opt_stat(o, p.n_low, "ops in 16 bits");
   opt_stat(o, p.n_casts, "casts");
   return true;

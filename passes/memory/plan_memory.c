@@ -29,6 +29,8 @@
 // In a loop with a schedule a rank has several slices in progress, and a block has as many adjacent
 // slots as it needs (plan_slots.c).
 //
+// The bodies of loops have memory of their own (plan_loops.c).
+//
 // Ops that run once per step are moved before or after the ops that run once per micro-batch
 // (ir/analysis/place.h).
 
@@ -39,6 +41,7 @@
 #include "ir/op.h"
 #include "pass.h"
 #include "plan_blocks.h"
+#include "plan_loops.h"
 
 enum { KEEP_TRIES = 8 }; // placements of the blocks with longer lives
 
@@ -297,12 +300,19 @@ bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   Target target;
   if (!opt_target(o, &target, d)) return false;
   keep_unbrought(m);
+  for_each_graph(g, m)
+    if (g->entry && !loops_plan(g, module_meets(m, opt_scratch(o)), target_info[target].align,
+                                opt_scratch(o), d))
+      return false;
   MemoryPlan p = memory_plan_begin(m, target, opt_scratch(o), d);
   p.apart = opt_bool(o, "apart", false);
   // Persistent parameters are placed before the first graph.
   int64_t kept = largest_end(&p, mesh_ends(m, p.scratch));
   for_each_graph(g, m)
-    if (g->entry && !plan_graph(&p, g)) return false;
+    if (g->entry) {
+      if (!plan_graph(&p, g)) return false;
+      loops_place(g);
+    }
   m->slab_bytes = largest_end(&p, mesh_ends(m, p.scratch));
   m->host_bytes = largest_end(&p, mesh_host_ends(m, p.scratch));
   opt_stat(o, m->slab_bytes, "bytes at the peak");

@@ -65,7 +65,7 @@ bool attr_same_whole(const Op *x, const Op *y, int i) {
 // Whether attribute `i` says which part of the whole the op computes.
 static bool is_of_part(const Op *op, int i) {
   const char *name = op->attrs[i].name;
-  return str_equal(name, "shape") ||
+  return str_equal(name, "shape") || (op->kind == OP_loop && str_equal(name, "workspace")) ||
          (op_draws(op->kind) && (str_equal(name, "whole") || str_equal(name, "start")));
 }
 
@@ -340,6 +340,23 @@ int number_cast(const Numbers *n, int number, DType to) {
   Attr attr = a_t("to", to);
   Op cast = {.kind = OP_cast, .n_in = 1, .n_out = 1, .attrs = &attr};
   return number_find(n, &cast, &number);
+}
+
+const Op *number_loop(const Numbers *n, const Op *op, const int *in) {
+  const Op *found = NULL;
+  int n_attrs;
+  op_attr_specs(op->kind, &n_attrs);
+  for (const Entry *e = *slot_of(n, op, in); e; e = e->next) {
+    bool same = e->op->kind == op->kind && e->op->n_in == op->n_in &&
+                e->op->callee->n_results == op->callee->n_results;
+    for (int i = 0; same && i < op->n_in; i++)
+      same = e->in[i] == in[i];
+    for (int i = 0; same && i < n_attrs; i++)
+      same = is_of_part(op, i) || attr_same(&e->op->attrs[i], &op->attrs[i]);
+    // Of several, the one with the number of the op.
+    if (same && (!found || (found->of != op->of && e->op->of == op->of))) found = e->op;
+  }
+  return found;
 }
 
 const Op *number_like(const Numbers *n, const Op *op, const int *in, const Op *after) {

@@ -54,5 +54,8 @@ bool gives_operand(const Op *op);
 bool attr_same_whole(const Op *x, const Op *y, int i);
 // Whether two called graphs compute the same results from their parameters.
 bool callee_same(const Graph *x, const Graph *y);
+// The loop of the model's program with these operands and attributes, whatever its body is; or
+// NULL.
+const Op *number_loop(const Numbers *n, const Op *op, const int *in);
 
 #endif

@@ -25,6 +25,8 @@
 //                 shares of a value and of other values is known by its terms, in any order.
 //    bodies       of fused ops and batches are followed with the operands of the call, and joined ops are
 //                 their definitions; values of other types are in prove_lowered.c.
+//    loops        must equal a loop of the model's program, on operands with the same numbers; its body
+//                 computes that of the model's, by a proof of its own.
 //    other ops    must equal an op of the model's program, on operands with the same numbers.  The
 //                 einsum of that op, which has the lengths of the whole, gives the legal splits, and
 //                 the layouts of operands and results under a split.  A row of ops.def promises that
@@ -229,7 +231,7 @@ static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
   if (phase < PHASE_sharded || !mesh || !op->out[0]->layout) return;
   for (int axis = 0; axis < mesh->n_axes; axis++) {
     const char *along = mesh->axis[axis].name;
-    if (op->callee) {
+    if (op->callee && op->kind != OP_loop) {
       // A called graph is unaware of ranks: every rank runs all of it.
       bool whole = op->split[axis] == SPLIT_NONE;
       for (int i = 0; i < op->n_in; i++)
@@ -249,7 +251,7 @@ static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
                     sbp_text(p->a, have), along, sbp_text(p->a, want));
     }
     // A fill is the same in every shard.
-    for (int i = 0; i < op->n_out && op->kind != OP_fill; i++) {
+    for (int i = 0; i < dims->n_out && op->kind != OP_fill; i++) {
       Sbp have = op->out[i]->layout->axis[axis], gives = split_gives(op, dims, i, axis);
       if (!sbp_equal(have, gives))
         prove_error(p, op->loc, "%s: result %d is %s along '%s', and must be %s", name, i,
@@ -574,6 +576,66 @@ static void prove_reshard(Proof *p, const Op *op) {
                 kind_name(op), meaning(p, v)->bucket->n);
 }
 
+// -- Loops -----------------------------------------------------------------------------------
+
+// Proves that a body computes that of the model's loop: a proof of its own, in which the parameters
+// of both are the same values.  Its layouts are those of the operands and results of the loop, as
+// verified, and these follow from the einsum of the model's loop.
+static bool prove_loop_body(Proof *p, const Op *op, const Op *is) {
+  const Graph *body = op->callee, *model = is->callee;
+  Proof inner = {
+      .model = model, .g = body, .a = p->a, .d = p->d, .scratch = p->scratch, .ok = true};
+  inner.numbers = numbers_new(model, p->a);
+  inner.of = arena_array(p->a, Meaning, body->n_values);
+  for (uint32_t i = 0; i < body->n_values; i++)
+    inner.of[i] = no_meaning;
+  for (int i = 0; i < body->n_params; i++) {
+    const Value *v = body->params[i], *want = model->params[i];
+    if (type_equal(value_whole(v), want->type))
+      meaning(&inner, v)->number = number_of(inner.numbers, want);
+    else
+      prove_error(&inner, op->loc, "loop: operand %d of '@%s' is %s, and %s in the model's program",
+                  i, body->name, type_text(p->a, value_whole(v)), type_text(p->a, want->type));
+  }
+  prove_ops(&inner, body);
+  for (int i = 0; inner.ok && i < body->n_results; i++) {
+    const Value *v = body->results[i]->use.value, *want = model->results[i]->use.value;
+    int number = number_of(inner.numbers, want);
+    bool same = meaning(&inner, v)->number == number;
+    for (const Piece *piece = meaning(&inner, v)->piece; piece && !same; piece = piece->other)
+      same = piece->number == number && piece_is_all(piece, whole_of(&inner, number)) &&
+             type_same_dims(value_whole(v), want->type);
+    if (!same)
+      prove_error(&inner, op->loc,
+                  "loop: result %d of '@%s' is not that of '@%s' in the model's program", i,
+                  body->name, model->name);
+  }
+  return inner.ok;
+}
+
+static void prove_loop(Proof *p, const Op *op) {
+  int *in = arena_array(p->a, int, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    if ((in[i] = meaning(p, op->in[i].value)->number) == UNKNOWN) {
+      if (p->ok) prove_error(p, op->loc, "loop: operand %d is no value of the model's program", i);
+      return;
+    }
+  const Op *is = number_loop(p->numbers, op, in);
+  Dims dims;
+  if (!is) {
+    prove_error(p, op->loc, "loop: the model's program has no such loop on these operands");
+    return;
+  }
+  if (!op_dims(is, &dims, p->d)) {
+    p->ok = false;
+    return;
+  }
+  prove_layouts(p, op, &dims);
+  p->ok &= prove_loop_body(p, op, is);
+  for (int i = 0; i < op->callee->n_results; i++)
+    meaning(p, op->out[i])->number = number_of(p->numbers, is->out[i]);
+}
+
 void prove_ops(Proof *p, const Graph *g) {
   for_each_op(op, g) {
     // Ops added by distribution and lowering have rules of their own; all others must be in the
@@ -588,6 +650,8 @@ void prove_ops(Proof *p, const Graph *g) {
       prove_unpack(p, op);
     else if (op_runs_graph(op) || is_joined(op->kind))
       prove_body(p, op);
+    else if (op->kind == OP_loop)
+      prove_loop(p, op);
     else
       prove_op(p, op);
   }

@@ -29,19 +29,35 @@ static void for_each_value(Graph *g, void (*visit)(Value *v)) {
       visit(op->out[i]);
 }
 
+// Whether an op of the graph, or of a graph that it runs, runs `other`.
+static bool runs(const Graph *g, const Graph *other) {
+  for_each_op(op, g)
+    if (op->callee && (op->callee == other || runs(op->callee, other))) return true;
+  return false;
+}
+
 Module *graph_on_one_device(const Graph *g, int64_t slices, const char *more) {
   Arena *scratch = arena_new();
   Diag *quiet = diag_new(stderr);
   Module *copy = module_clone(g->module);
   PipelineOptions run = {.bisect_limit = -1, .unproved = true};
   diag_quiet(quiet, true);
-  // The copy has no other graph.
+  // The copy has no other graphs than those that this one runs.
+  Graph *graph = graph_find(copy, g->name);
   for (Graph *other = copy->graphs, *next; other; other = next) {
     next = other->next;
-    if (!str_equal(other->name, g->name)) graph_erase(other);
+    if (other != graph && !runs(graph, other)) graph_erase(other);
+  }
+  // It is the first.
+  if (graph != copy->graphs) {
+    Graph *before = copy->graphs;
+    while (before->next != graph)
+      before = before->next;
+    before->next = graph->next;
+    graph->next = copy->graphs;
+    copy->graphs = graph;
   }
   // The copy starts without any decisions.
-  Graph *graph = copy->graphs;
   copy->meshes = NULL;
   for_each_value(graph, forget);
   for_each_value(graph, number);

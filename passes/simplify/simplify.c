@@ -41,6 +41,10 @@ bool pass_simplify(Module *m, const PassOptions *o, Diag *d) {
       if (phase < PHASE_sharded) {
         for_each_op_safe(op, g) {
           if (!op_used(op)) continue;
+          if (op->kind == OP_loop) {
+            if (!simplify_loop(op, d, &changed)) return false;
+            continue;
+          }
           // Constants are folded first; then one rule is applied.
           b.at = op;
           b.origin = op_origin(op);

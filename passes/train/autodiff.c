@@ -63,6 +63,7 @@
 #include "ir/analysis/gradient_path.h"
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
+#include "loop_states.h"
 #include "loss_terms.h"
 #include "pass.h"
 #include "trained.h"
@@ -369,6 +370,7 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   if (loss->use.value->type->ndim != 0 || !is_floating(loss->use.value))
     return diag_error(d, NULL, "the loss is %s and not a floating-point number",
                       type_text(opt_scratch(o), loss->use.value->type));
+  if (!loops_save_states(g, d)) return false;
   // Arrays are indexed by id: values of the forward pass have ids below n_values.
   graph_renumber(g);
   Autodiff ad = {.g = g, .arena = m->arena, .scratch = opt_scratch(o), .d = d};

@@ -121,8 +121,6 @@ static bool repeat_all(Recompute *r, const Value *v, Op *at) {
     const Op *op = top->op;
     if (again(r, op->out[0], top->piece)) continue;
     Value **in = arena_array(r->scratch, Value *, op->n_in);
-    int n;
-    op_attr_specs(op->kind, &n);
     for (int i = 0; i < op->n_in; i++) {
       Value *x = op->in[i].value;
       in[i] = is_not_kept(x) ? again(r, x, top->piece) : x;
@@ -130,8 +128,7 @@ static bool repeat_all(Recompute *r, const Value *v, Op *at) {
     Origin origin = op_origin(op);
     origin.part = PART_backward;
     origin.loc = loc_from(r->arena, op->loc, "recomputed");
-    Op *copy = op->callee ? op_new_call(r->g, at, op->kind, op->callee, in, op->n_in, origin, r->d)
-                          : op_new(r->g, at, op->kind, in, op->n_in, op->attrs, n, origin, r->d);
+    Op *copy = op_copy_as(r->g, at, op, in, origin, r->d);
     for (int i = 0; copy && i < op->n_out; i++)
       (top->piece ? r->own : r->again)[op->out[i]->id] = copy->out[i];
     r->n++;

@@ -48,6 +48,10 @@ SimplifyFn reshape_earlier, reshape_later;
 // The reshape of a transpose that defines `v` and could not move above the transpose; or NULL.
 const Op *stuck_reshape(const Value *v);
 
+// Leaves out operands and results of a loop that nothing needs, and lets the body make constants.
+// False after an error.
+bool simplify_loop(Op *op, Diag *d, bool *changed);
+
 // Evaluates `op` if all its operands are constants, and replaces its results by constants.  Returns
 // whether it did.
 bool fold_constants(Builder *b, Op *op);

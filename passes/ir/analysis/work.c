@@ -168,17 +168,19 @@ OpWork op_work_alone(const Op *op) {
 // its results.
 static void add_body(OpWork *w, const Op *op, const Dims *dims) {
   uint64_t letters = op->n_out ? out_letters(dims, 0) : 0;
-  int launches = 0;
+  int64_t times = op->kind == OP_loop ? attr_i(op, "count") : 1, launches = 0;
   for_each_op(inner, op->callee) {
     OpWork is = op_work_alone(inner);
     WorkSum sum = work_sum(&is, NULL);
     // Values inside a fused body stay in registers.
     bool moves = op->kind != OP_fused;
-    add(w, letters, sum.flops, moves ? sum.read : 0, moves ? sum.written : 0);
+    double n = (double)times;
+    add(w, letters, n * sum.flops, moves ? n * sum.read : 0, moves ? n * sum.written : 0);
     launches += is.launches;
     w->narrow |= is.narrow;
   }
-  if (op->kind == OP_call) w->launches = launches;
+  launches = launches > INT32_MAX / times ? INT32_MAX : launches * times;
+  if (op->kind == OP_call || op->kind == OP_loop) w->launches = (int)launches;
 }
 
 OpWork op_work(const Op *op, const Dims *dims) {
@@ -190,7 +192,9 @@ OpWork op_work(const Op *op, const Dims *dims) {
   else
     add_flops(&w, op, dims);
   // Of these, the members of the bucket or the ops of the body count.
-  if (op->kind == OP_pack || op->kind == OP_multi_tensor || op->kind == OP_call) return w;
+  if (op->kind == OP_pack || op->kind == OP_multi_tensor || op->kind == OP_call ||
+      op->kind == OP_loop)
+    return w;
   // Bytes: all operands, of which some ops read only a part.
   for (int i = 0; i < op->n_in; i++) {
     bool some = i == 0 && takes_some(op);

@@ -5,6 +5,7 @@
 // Their meaning is that of the callee's ops in sequence.  The gradient of a call is that of its
 // ops.
 
+#include "ir/ops/graphs.h"
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
@@ -79,8 +80,7 @@ bool callee_rule(const Op *op, Dims *dims, Diag *d) {
   return true;
 }
 
-bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  (void)box;
+bool graph_evaluate(const Op *op, const Tensor *in, Tensor *out, Diag *d) {
   const Graph *g = op->callee;
   Arena *scratch = arena_new();
   // [v->id] is the tensor of value v.
@@ -111,6 +111,11 @@ bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   return ok;
 }
 
+bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  return graph_evaluate(op, in, out, d);
+}
+
 // -- The gradient of a call --------------------------------------------------------------------
 
 // The state of a value of the callee: its copy in the caller, and its adjoint so far.
@@ -122,28 +127,19 @@ static void add_adjoint(Builder *b, Known *k, Value *dy) {
   k->adjoint = k->adjoint ? build_op(b, OP_add, IN(k->adjoint, dy), NO_ATTRS) : dy;
 }
 
-// Recomputes the callee in the caller, to give its gradients their operands, and differentiates it.
-// Dead ops are dropped later, and copies that equal the call's operands and results are merged.
-bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  const Graph *g = op->callee;
+bool graph_gradient(Builder *b, const Graph *g, Value *const *in, Value *const *dout, Value **din) {
   Arena *scratch = arena_new();
   Known *known = arena_array(scratch, Known, g->n_values);
   Op **copies = arena_array(scratch, Op *, g->n_ops);
   bool ok = true;
-  // Parameters are the operands of the call.
   for (int i = 0; i < g->n_params; i++)
-    known[g->params[i]->id].value = op->in[i].value;
-  // The forward ops again, in the caller.
+    known[g->params[i]->id].value = in[i];
+  // The forward ops again.
   for (Op *inner = g->first; ok && inner; inner = inner->next) {
-    Value *in[MAX_TERMS];
-    int n_attrs;
+    Value **operands = arena_array(scratch, Value *, inner->n_in);
     for (int i = 0; i < inner->n_in; i++)
-      in[i] = known[inner->in[i].value->id].value;
-    op_attr_specs(inner->kind, &n_attrs);
-    Op *copy = inner->callee ? op_new_call(b->g, b->at, inner->kind, inner->callee, in, inner->n_in,
-                                           b->origin, b->d)
-                             : op_new(b->g, b->at, inner->kind, in, inner->n_in, inner->attrs,
-                                      n_attrs, b->origin, b->d);
+      operands[i] = known[inner->in[i].value->id].value;
+    Op *copy = op_copy_as(b->g, b->at, inner, operands, b->origin, b->d);
     copies[inner->id] = copy;
     ok = copy != NULL;
     for (int i = 0; ok && i < inner->n_out; i++)
@@ -153,7 +149,8 @@ bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
   for (int i = 0; ok && i < g->n_results; i++)
     if (dout[i]) add_adjoint(b, &known[g->results[i]->use.value->id], dout[i]);
   for (Op *inner = g->last; ok && inner; inner = inner->prev) {
-    Value *of_out[MAX_RESULTS] = {0}, *of_in[MAX_TERMS] = {0};
+    Value **of_out = arena_array(scratch, Value *, inner->n_out);
+    Value **of_in = arena_array(scratch, Value *, inner->n_in);
     bool flows = false;
     for (int i = 0; i < inner->n_out; i++) {
       of_out[i] = known[inner->out[i]->id].adjoint;
@@ -161,6 +158,10 @@ bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
     }
     // An op without adjoints of its results adds to none.
     if (!flows) continue;
+    // Gradients may rely on the adjoint of the first result.
+    const Type *t = inner->out[0]->type;
+    if (!of_out[0] && dtype_class[t->dtype] == 'F')
+      of_out[0] = build_fill(b, t->dtype, t->ndim, t->dim, 0);
     ok = op_info[inner->kind].grad(b, copies[inner->id], of_out, of_in);
     for (int i = 0; ok && i < inner->n_in; i++) {
       const Value *v = inner->in[i].value;
@@ -172,5 +173,17 @@ bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
     din[i] = known[g->params[i]->id].adjoint;
   arena_free(scratch);
   b->failed |= !ok;
+  return ok;
+}
+
+// Recomputes the callee in the caller, to give its gradients their operands, and differentiates it.
+// Dead ops are dropped later, and copies that equal the call's operands and results are merged.
+bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Arena *a = arena_new();
+  Value **in = arena_array(a, Value *, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    in[i] = op->in[i].value;
+  bool ok = graph_gradient(b, op->callee, in, dout, din);
+  arena_free(a);
   return ok;
 }

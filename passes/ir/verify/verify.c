@@ -20,8 +20,8 @@
 //       first entry graph has the weight, since the runtime makes the copies of that graph.
 //    7  A result of an entry graph is an output with a label of its own, or the only update of a
 //       weight, state or copy, of its type.  Results of other graphs are neither.
-//    8  `fused`, `multi_tensor` and `call`, and no other op, have a callee: a graph of the module that is no
-//       entry and not recursive.  The callee of `multi_tensor` holds ops of one kind with the same
+//    8  `fused`, `multi_tensor`, `call` and `loop`, and no other op, have a callee: a graph of the module that
+//       is no entry and not recursive.  That of `loop` draws no random numbers.  The callee of `multi_tensor` holds ops of one kind with the same
 //       attributes, which read parameters only; if the kind allows it (NARROWS), some are followed by
 //       a cast of result 0, all to one type of 16 bits.  It returns all results.
 //    9  Names of meshes, and of axes of a mesh, are unique.  A mesh has distinct devices, as many as
@@ -64,7 +64,7 @@
 //
 //   18  Every value of an entry graph has an offset in the slab, aligned to the least alignment of all
 //       targets (targets.def).  Constants have none, as they are part of the program, nor have values
-//       of other graphs.  Before, no value has an offset.
+//       of other graphs, except bodies of loops.  Before, no value has an offset.
 //   19  The result of a view is at its offset in the operand.
 //   20  Values with overlapping live ranges, on meshes that share a device, do not overlap in memory,
 //       except a view and its operand; a result and an operand that dies, if the op may run in place
@@ -106,6 +106,9 @@
 //       (ir/analysis/place.h).  Code is generated in this order.
 //   26  The devices of the meshes together are 0, 1, …, as ranks are.
 //   27  A persistent parameter, or a scalar, has one place in all entry graphs.
+//   28  A loop has a body of its own.  The states and values of all iterations that its body reads are at
+//       the places of the loop's results and operands.  Slices, and values that the body computes, are in
+//       the workspace of the loop, without overlaps of values that are alive together.
 
 #include "verify.h"
 

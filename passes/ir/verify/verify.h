@@ -33,4 +33,7 @@ bool verify_kept_places(const Module *m, Diag *d);
 // "%x" or "%12", for messages.
 const char *value_text(Arena *a, const Value *v);
 
+// Promise 28, of a loop in a planned module: verify_loops.c.
+bool verify_loop_places(const Op *op, int64_t align, Diag *d);
+
 #endif

@@ -3,6 +3,7 @@
 #include "ir/analysis/boxes.h"
 #include "ir/analysis/place.h"
 #include "ir/collective.h"
+#include "ir/loop.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "verify.h"
@@ -178,21 +179,35 @@ static bool same_layout(const Value *v, const Value *in_body) {
   return v->layout == in_body->layout || (!in_body->layout && v->layout->n_axes == 0);
 }
 
+// Checks that the body of a loop reads and returns slices of the layouts of its operands and
+// results.
+static bool same_slice_layout(const Value *v, const Value *in_body, bool sliced) {
+  if (!sliced || v->layout->n_axes == 0) return same_layout(v, in_body);
+  // Iterations are no parts of ranks.
+  for (int axis = 0; axis < v->layout->n_axes; axis++)
+    if (v->layout->axis[axis].kind == SBP_S && v->layout->axis[axis].dim == 0) return false;
+  return loop_slice_layout(v->graph->module, v->layout) == in_body->layout;
+}
+
 // Checks that a body reads and returns values of the layouts of the op that runs it.
 static bool check_body(const Op *op, Diag *d) {
   const char *name = op_info[op->kind].name;
   Arena *a = op->graph->module->arena;
+  bool loop = op->kind == OP_loop;
+  LoopForm f = loop ? loop_form(op) : (LoopForm){0};
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value, *want = op->callee->params[i];
-    if (same_layout(v, want)) continue;
+    if (same_slice_layout(v, want, i >= f.carried && i < f.carried + f.sliced)) continue;
     diag_error(d, op->loc, "%s: operand %d is %s, and its body '@%s' reads %s", name, i,
                layout_text(a, v->layout), op->callee->name,
                want->layout ? layout_text(a, want->layout) : "no layout");
     op_note_operand(op, i, d);
     return false;
   }
-  for (int i = 0; i < op->n_out; i++)
-    if (!same_layout(op->out[i], op->callee->results[i]->use.value))
+  // The memory of a loop's body has no layout of its own.
+  for (int i = 0; i < op->callee->n_results; i++)
+    if (!same_slice_layout(op->out[i], op->callee->results[i]->use.value,
+                           loop && i >= f.carried && i < f.carried + f.stacked))
       return wrong(op->out[i], "has not the layout of its body's result", d);
   return true;
 }

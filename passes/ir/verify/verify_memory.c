@@ -334,12 +334,23 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   return ok;
 }
 
+// Whether a loop runs the graph.
+static bool is_loop_body(const Graph *g) {
+  for_each_graph(caller, g->module)
+    for_each_op(op, caller)
+      if (op->kind == OP_loop && op->callee == g) return true;
+  return false;
+}
+
 bool verify_planned(const Graph *g, Diag *d) {
-  for (int i = 0; i < g->n_params; i++)
+  bool planned = g->module->phase >= PHASE_planned, body = planned && !g->entry && is_loop_body(g);
+  // Values of such bodies have places relative to their loop.
+  for (int i = 0; i < g->n_params && !body; i++)
     if (!check_place(g->params[i], d)) return false;
   for_each_op(op, g) {
-    for (int i = 0; i < op->n_out; i++)
+    for (int i = 0; i < op->n_out && !body; i++)
       if (!check_place(op->out[i], d)) return false;
+    if (op->kind == OP_loop && planned && !verify_loop_places(op, least_align(), d)) return false;
   }
   if (g->module->phase < PHASE_planned || !g->entry) return true;
   const Op *late = graph_out_of_parts(g);
