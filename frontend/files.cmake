@@ -10,6 +10,7 @@ set(FRONTEND_FILES
   onnx_import.c
   onnx_inference.c
   onnx_known.c
+  onnx_loop.c
   onnx_names.c
   onnx_node.c
   onnx_order.c

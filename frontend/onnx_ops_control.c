@@ -1,19 +1,24 @@
-// Control flow that is decided as it is imported: the branch of an If, and the iterations of Loop
-// and Scan, are put in place, one after the other.
+// Control flow.  The branch of an If that runs is known.  Short loops are put in place, one
+// iteration after the other; long ones stay loops (onnx_loop.c).
 //
 //     Scan  state s, slices x[0], x[1]      body(s, x[0]) -> s1, y[0];  body(s1, x[1]) -> s2, y[1]
+//     Scan  state s, slices x[0 … 511]      %s1, %y = loop @loop %s, %x count=512
+//
+// Iterations in place may differ in shape, and their conditions may depend on their number.  So
+// loops of up to MOST_ITERATIONS whose bodies do not fit a loop are put in place, too.
 
 #include <string.h>
 
-#include "frontend/onnx_walk.h"
+#include "frontend/onnx_loop.h"
 
-// A long loop would be a large program: an LSTM cell of 128 iterations takes the C compiler 16 s.
-enum { MOST_ITERATIONS = 64 };
+// A loop of more nodes than MOST_NODES would be a large program: an LSTM cell of 128 iterations
+// takes the C compiler 16 s.
+enum { MOST_ITERATIONS = 64, MOST_NODES = 192 };
 
 // Imports the graph of an attribute, which sees the names around it, with its inputs bound to `in`.
 // `part`: of the names of its nodes, or NULL.  False after a report.
-static bool import_body(Node *n, const char *attribute, const char *part, const Binding *in,
-                        int n_in, Binding *out, int n_out) {
+bool onnx_import_body(Node *n, const char *attribute, const char *part, const Binding *in, int n_in,
+                      Binding *out, int n_out) {
   Import *im = n->im;
   const Onnx__AttributeProto *a = node_attr(n, attribute);
   if (!a || !a->g) return node_fail(n, "has no %s", attribute);
@@ -68,13 +73,40 @@ bool import_if(Node *n) {
   (void)node_attr(n, "else_branch");
   Binding *out = arena_array(n->a, Binding, n->n_out);
   const char *branch = tensor_i(condition, 0) ? "then_branch" : "else_branch";
-  if (!import_body(n, branch, NULL, NULL, 0, out, n->n_out)) return false;
+  if (!onnx_import_body(n, branch, NULL, NULL, 0, out, n->n_out)) return false;
   for (int i = 0; i < n->n_out; i++)
     result(n, i, &out[i]);
   return true;
 }
 
 // -- Loops -------------------------------------------------------------------------------------
+
+// Whether the iterations are put in place, as a small program is.
+static bool is_short(const Onnx__AttributeProto *body, int64_t count) {
+  int64_t nodes = body->g->n_node ? (int64_t)body->g->n_node : 1;
+  return count < MOST_ITERATIONS && count * nodes <= MOST_NODES;
+}
+
+// Imports a loop that stays one.  If its body does not fit, but its iterations can be put in place,
+// *io_in_place is set, and nothing is reported.
+static bool try_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, bool *io_in_place) {
+  Import *im = n->im;
+  bool retry = *io_in_place;
+  int problems = im->problems.n, errors = diag_errors(im->d);
+  const char *why;
+  *io_in_place = false;
+  if (onnx_loop(n, r, out, n_stacked, &why)) return true;
+  // An error of the file is one in any case.
+  retry &= diag_errors(im->d) == errors;
+  if (!retry) return why ? node_fail(n, "%s", why) : false;
+  // The problems may be those of an iteration whose number is not known.
+  im->problems.n = problems;
+  n->b->failed = false;
+  fflush(im->stream);
+  im->text_seen = im->text_n;
+  *io_in_place = true;
+  return false;
+}
 
 // Slices of all iterations along a dimension of their own.
 static Value *stacked(Node *n, Value *const *slice, int count, int axis, bool reverse) {
@@ -137,12 +169,21 @@ bool import_loop(Node *n) {
   bool more;
   int count = 0;
   if (!continues(n, node_in(n, 1), &more)) return false;
+  if (more && node_in(n, 0) && !is_short(body, most)) {
+    // The condition may end a loop of many iterations after a few: then these are put in place.
+    Repeat r = {.count = most, .n_carried = carried, .carried = in + 2, .numbered = true};
+    bool in_place = most <= MOST_ITERATIONS || node_in(n, 1);
+    bool made = try_loop(n, &r, out, n_slices, &in_place);
+    for (int i = 0; made && i < carried + n_slices; i++)
+      result(n, i, &out[i]);
+    if (made || !in_place) return made;
+  }
   for (; more && count < most; count++) {
     if (!few(n, count + 1)) return false;
     in[0] = (Binding){.v = node_scalar(n, DT_i64, count)};
     in[1] = (Binding){.v = node_scalar(n, DT_bool, 1)};
     onnx_evaluate_new(im, n);
-    if (!import_body(n, "body", str_format(im->a, "%d", count), in, carried + 2, out, n_body))
+    if (!onnx_import_body(n, "body", str_format(im->a, "%d", count), in, carried + 2, out, n_body))
       return false;
     for (int i = 0; i < carried; i++)
       in[2 + i] = out[1 + i];
@@ -163,6 +204,68 @@ bool import_loop(Node *n) {
 // Element i of a list of the node, or 0.
 static int64_t listed(const Ints *list, int i) {
   return i < list->n ? list->at[i] : 0;
+}
+
+// Reverses a dimension.
+static Value *flipped(Node *n, Value *x, int dim) {
+  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM];
+  if (!x) return NULL;
+  for (int i = 0; i < x->type->ndim; i++)
+    steps[i] = i == dim ? -1 : 1;
+  starts[dim] = x->type->dim[dim] - 1;
+  int ndim = x->type->ndim;
+  return build_op(n->b, OP_slice, IN(x),
+                  ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
+                        a_list("shape", x->type->dim, ndim)));
+}
+
+// Moves a dimension to another place among the others.
+static Value *moved(Node *n, Value *x, int from, int to) {
+  int64_t perm[MAX_NDIM];
+  if (!x) return NULL;
+  for (int i = 0, next = 0; i < x->type->ndim; i++) {
+    if (next == from) next++;
+    perm[i] = i == to ? from : next++;
+  }
+  return build_transpose(n->b, x, perm);
+}
+
+// A Scan that stays a loop, in the direction of its first tensor.
+static bool scan_loop(Node *n, int states, int scanned, const int *axis, int64_t count,
+                      int n_slices, bool *io_in_place) {
+  Import *im = n->im;
+  Ints in_directions, out_axes, out_directions;
+  node_list(n, "scan_input_directions", &in_directions);
+  node_list(n, "scan_output_axes", &out_axes);
+  node_list(n, "scan_output_directions", &out_directions);
+  Value **sliced = arena_array(im->a, Value *, scanned);
+  Binding *carried = arena_array(im->a, Binding, states + 1),
+          *out = arena_array(im->a, Binding, states + n_slices + 1);
+  Repeat r = {.count = count, .n_carried = states, .n_sliced = scanned};
+  r.reverse = listed(&in_directions, 0) != 0;
+  for (int i = 0; i < states; i++)
+    carried[i] = operand(n, i);
+  for (int i = 0; i < scanned; i++) {
+    sliced[i] = moved(n, n->in[states + i], axis[i], 0);
+    if ((listed(&in_directions, i) != 0) != r.reverse) sliced[i] = flipped(n, sliced[i], 0);
+    if (!sliced[i]) return false;
+  }
+  onnx_evaluate_new(im, n);
+  r.carried = carried;
+  r.sliced = sliced;
+  if (!try_loop(n, &r, out, n_slices, io_in_place)) return false;
+  for (int i = 0; i < states; i++)
+    result(n, i, &out[i]);
+  for (int i = 0; i < n_slices && states + i < n->n_out; i++) {
+    Value *y = out[states + i].v;
+    int64_t at = listed(&out_axes, i);
+    int to;
+    if (!node_axis(n, at, y->type->ndim, &to)) return false;
+    if ((listed(&out_directions, i) != 0) != r.reverse) y = flipped(n, y, 0);
+    n->out[states + i] = moved(n, y, 0, to);
+    n->out_narrow[states + i] = out[states + i].narrow;
+  }
+  return !n->b->failed;
 }
 
 // Operands: states, then tensors, of which each iteration gets a slice.  Body: states, slices ->
@@ -190,8 +293,12 @@ bool import_scan(Node *n) {
     if (count >= 0 && length != count) return node_fail(n, "its tensors have unequal lengths");
     count = length;
   }
-  if (!few(n, count)) return false;
   if (count == 0) return node_fail(n, "its tensors have length 0");
+  if (!is_short(body, count)) {
+    bool in_place = count <= MOST_ITERATIONS;
+    if (scan_loop(n, states, scanned, axis, count, n_slices, &in_place)) return true;
+    if (!in_place) return false;
+  }
   Binding *in = arena_array(im->a, Binding, n->n_in), *out = arena_array(im->a, Binding, n_body);
   Value **slice = arena_array(im->a, Value *, n_slices * (int)count + 1);
   for (int i = 0; i < states; i++)
@@ -208,7 +315,7 @@ bool import_scan(Node *n) {
       if (!part) return false;
     }
     onnx_evaluate_new(im, n);
-    if (!import_body(n, "body", str_format(im->a, "%d", step), in, n->n_in, out, n_body))
+    if (!onnx_import_body(n, "body", str_format(im->a, "%d", step), in, n->n_in, out, n_body))
       return false;
     for (int i = 0; i < states; i++)
       in[i] = out[i];
@@ -232,7 +339,7 @@ bool import_scan(Node *n) {
 Value *node_modified(Node *n, const char *attribute, Value *x) {
   if (!x || !node_attr(n, attribute)) return x;
   Binding in = {.v = x}, out;
-  if (!import_body(n, attribute, attribute, &in, 1, &out, 1)) return NULL;
+  if (!onnx_import_body(n, attribute, attribute, &in, 1, &out, 1)) return NULL;
   if (out.v && out.v->type == x->type) return out.v;
   node_fail(n, "%s changes the type of its operand", attribute);
   return NULL;

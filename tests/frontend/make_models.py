@@ -467,8 +467,64 @@ def loops():
          numpy_helper.from_array(np.array(True), "true")], opset=17)
 
 
+def long_loops(padding):
+    """Loops of 5 iterations; with padding their bodies are too long to be put in place.  A Scan of all axes and directions
+    that reads names from outside, one that goes backwards, and a Loop that reads its number and a constant result."""
+    pad = [node("Identity", f"p{i}" if i else "s", f"p{i + 1}") for i in range(padding)]
+    last = f"p{padding}" if padding else "s"
+    scan = body([*pad, node("Mul", "a w", "m", "/mul"), node("Add", f"{last} m", "t", "/add"), node("Mul", "b t", "u", "/u"),
+                 node("Tanh", "t", "v", "/v")], "s a b", "t u v")
+    back = body([*pad, node("MatMul", "s r", "k", "/k"), node("Add", "k a", "t", "/t"),
+                 node("Identity", "t", "u")], "s a", "t u")
+    loop = body([*pad, node("Gather", "rows i", "row", "/row"), node("Add", f"{last} row", "t", "/next"),
+                 node("Identity", "go", "on"), node("Exp", "two", "e", "/e")], "i go s", "on t row e")
+    inner = body([node("Add", "z w", "d", "/inner"), node("Identity", "more", "on2")], "j more z", "on2 d")
+    outer = body([*pad, node("Loop", "five _ s", "c", "/in", body=inner), node("Identity", "go", "on")], "i go s", "on c")
+    return model(
+        [node("Scan", "s0 x y", "last all rest", "/scan", body=scan, num_scan_inputs=2, scan_input_axes=[1, 0],
+              scan_input_directions=[0, 1], scan_output_axes=[1, -1], scan_output_directions=[1, 0]),
+         node("Scan", "s0 y", "first back", "/back", body=back, num_scan_inputs=1, scan_input_directions=[1]),
+         node("Loop", "five _ s0", "sum taken same", "/loop", body=loop),
+         node("Loop", "five true s0", "nested", "/nested", body=outer)],
+        [value("s0", (3,)), value("x", (3, 5)), value("y", (5, 3))], "last all rest first back sum taken same nested",
+        [numbers("w", 0.5, -1, 2), numbers("two", 1, 2), numpy_helper.from_array(np.eye(3, k=1, dtype=np.float32), "r"),
+         numpy_helper.from_array(np.arange(15, dtype=np.float32).reshape(5, 3) / 8, "rows"),
+         numpy_helper.from_array(np.int64(5), "five"), numpy_helper.from_array(np.array(True), "true")], opset=17)
+
+
+def grown_state():
+    """Bodies that fit no loop, of few iterations: a state that grows, a condition that counts, and a random number."""
+    grows = body([*[node("Identity", f"p{i}" if i else "c", f"p{i + 1}") for i in range(50)],
+                  node("Concat", "c p50", "d", "/cat", axis=0), node("Identity", "go", "on")], "i go c", "on d")
+    until = body([*[node("Identity", f"p{i}" if i else "c", f"p{i + 1}") for i in range(50)],
+                  node("Less", "i two", "on", "/less"), node("Exp", "p50", "d", "/exp")], "i go c", "on d")
+    noise = body([*[node("Identity", f"p{i}" if i else "c", f"p{i + 1}") for i in range(50)],
+                  node("RandomUniformLike", "p50", "d", "/noise"), node("Identity", "go", "on")], "i go c", "on d")
+    return model(
+        [node("Loop", "four _ x", "a", "/grows", body=grows), node("Loop", "many true x", "b", "/until", body=until),
+         node("Loop", "four _ x", "c", "/noise", body=noise)],
+        [value("x", (1,))], "a b c",
+        [numpy_helper.from_array(np.int64(4), "four"), numpy_helper.from_array(np.int64(2), "two"),
+         numpy_helper.from_array(np.int64(10**12), "many"), numpy_helper.from_array(np.array(True), "true")], opset=17)
+
+
+def long_loop_errors():
+    """Long loops that fit none: a state that grows, a condition of data, a random number, a body of an unknown operator."""
+    grows = body([node("Concat", "c c", "d", "/cat", axis=0), node("Identity", "go", "on")], "i go c", "on d")
+    data = body([node("ReduceSum", "c", "z", keepdims=0), node("Cast", "z", "on", to=BOOL), node("Exp", "c", "d")], "i go c",
+                "on d")
+    noise = body([node("RandomUniformLike", "c", "d", "/noise"), node("Identity", "go", "on")], "i go c", "on d")
+    unknown = body([node("Nothing", "c", "d", "/what"), node("Identity", "go", "on")], "i go c", "on d")
+    short = body([node("Add", "s a", "t")], "s a", "t")
+    return model(
+        [node("Loop", "many _ x", "a", "/grows", body=grows), node("Loop", "many _ x", "b", "/data", body=data),
+         node("Loop", "many _ x", "c", "/noise", body=noise), node("Loop", "many _ x", "d", "/unknown", body=unknown),
+         node("Scan", "x y", "e", "/widens", body=short, num_scan_inputs=1)],
+        [value("x", (1,)), value("y", (500, 3))], "a b c d e", [numpy_helper.from_array(np.int64(1000), "many")], opset=17)
+
+
 def loop_errors():
-    """Loops that are too long, depend on data, or whose bodies do not fit."""
+    """Loops that depend on data, or whose bodies do not fit."""
     one = body([node("Identity", "go", "on"), node("Exp", "c", "d")], "i go c", "on d")
     none = body([node("Identity", "go", "on")], "i go", "on")
     data = body([node("ReduceSum", "c", "z", keepdims=0), node("Cast", "z", "on", to=BOOL), node("Exp", "c", "d")], "i go c",
@@ -871,7 +927,7 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
-              quantized_errors, quantized_between, hostile, loops, loop_errors, signal_errors, types, too_large,
+              quantized_errors, quantized_between, hostile, loops, loop_errors, grown_state, long_loop_errors, signal_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, many_unknown, refused_bodies,
               one_round, sequence_first, untrained, newer_opset, odd_inputs,
@@ -914,6 +970,8 @@ def main():
     save("attention_sdpa", attention())
     save("attention_other", attention("other", ""))
     save("by_frequency", by_frequency())
+    save("long_loops", long_loops(50))
+    save("long_loops_in_place", long_loops(0))
     save("other_names", own_names("x", "w", "b"))
     save("batch_norm_onnx", batch_norm(producer="other", training_mode=1))
     save("external_dotdot", external("sub/../../w.bin"))

@@ -1,0 +1,175 @@
+// Loops of the model that stay loops.
+//
+//     Scan  state s, slices x      body(s, xt) -> t, y      %s1, %y = loop @loop %s, %x, %w
+//
+// The body is imported into the graph like that of an If, with stand-ins for its states and slices.
+// Then the ops that depend on these move into a graph of their own.  All others are the same in
+// every iteration: they stay, and the loop reads their results, as it reads weights.  A constant is
+// made again in the body, where it can be folded.
+
+#include "frontend/onnx_loop.h"
+
+#include "ir/loop.h"
+
+// The body on the way from the graph of the model into its own.
+typedef struct Outline {
+  Import *im;
+  Graph *body;
+  Op *before; // the last op before those of the body
+  Value **of; // by value id of the model's graph: its value in the body, or NULL
+  Value *const *stand_in;
+  int n_stand_ins;
+  Vec(Value *) invariant; // operands of the loop
+  Diag *d;
+} Outline;
+
+static Op *first_of_body(const Outline *o) {
+  return o->before ? o->before->next : o->im->g->first;
+}
+
+// The value in the body: its own, a copy of a constant, or a parameter for a value from outside.
+static Value *inside(Outline *o, Value *v) {
+  if (o->of[v->id]) return o->of[v->id];
+  const Op *def = v->def;
+  if (def && (def->kind == OP_constant || def->kind == OP_fill)) {
+    Op *copy = op_copy(o->body, NULL, def, NULL, o->d);
+    return o->of[v->id] = copy ? copy->out[0] : NULL;
+  }
+  vec_push(o->im->a, &o->invariant, v);
+  return o->of[v->id] = graph_param(o->body, NULL, v->type, ROLE_none, NULL);
+}
+
+// Copies the ops that depend on the stand-ins into the body.  False after an error.
+static bool outline_ops(Outline *o, const bool *depends) {
+  for (const Op *op = first_of_body(o); op; op = op->next) {
+    if (!depends[op->out[0]->id]) continue;
+    Value **in = arena_array(o->im->a, Value *, op->n_in);
+    for (int i = 0; i < op->n_in; i++)
+      if (!(in[i] = inside(o, op->in[i].value))) return false;
+    const Op *copy = op_copy(o->body, NULL, op, in, o->d);
+    if (!copy) return false;
+    for (int i = 0; i < op->n_out; i++) {
+      o->of[op->out[i]->id] = copy->out[i];
+      value_set_name(copy->out[i], op->out[i]->name);
+    }
+  }
+  return true;
+}
+
+// Erases the ops of the body that nothing reads, and the stand-ins.  `loop` reads values that stay.
+static void erase_originals(Outline *o, const Op *loop) {
+  for (Op *op = o->im->g->last, *prev; op && op != o->before; op = prev) {
+    prev = op->prev;
+    if (op != loop && !op_used(op)) op_erase(op);
+  }
+  for (int i = o->n_stand_ins - 1; i >= 0; i--)
+    graph_erase_param(o->im->g, o->stand_in[i]->index);
+  o->im->last = o->im->g->last;
+}
+
+// The reason that the results of the body do not fit a loop, or NULL.
+static const char *misfit(const Node *n, const Repeat *r, const Binding *result, const Op *first,
+                          int n_results) {
+  Arena *a = n->im->a;
+  if (r->numbered) {
+    const Tensor *more = result[0].v ? node_known(n, result[0].v) : NULL;
+    if (!more || type_count(more->type) != 1 || !tensor_i(more, 0))
+      return "its condition depends on data, which is not supported";
+    result++;
+  }
+  for (int i = 0; i < n_results; i++) {
+    if (!result[i].v) return "a state or slice is a sequence, which is not supported";
+    if (i >= r->n_carried || result[i].v->type == r->carried[i].v->type) continue;
+    return str_format(
+        a, "its state %d is %s before an iteration and %s after it, which is not supported", i,
+        type_text(a, r->carried[i].v->type), type_text(a, result[i].v->type));
+  }
+  // These differ by iteration even if their operands do not.
+  for (const Op *op = first; op; op = op->next) {
+    if (op_draws(op->kind)) return "its iterations draw random numbers, which is not supported";
+    if (op->kind == OP_batch_norm_train)
+      return "its iterations update running statistics, which is not supported";
+  }
+  return NULL;
+}
+
+bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char **why) {
+  Import *im = n->im;
+  Graph *g = im->g;
+  *why = NULL;
+  for (int i = 0; i < r->n_carried; i++)
+    if (!r->carried[i].v) {
+      *why = "a state is a sequence, which is not supported";
+      return false;
+    }
+  // The number of the iteration is a slice of 0, 1, 2 ….
+  int n_in = r->n_carried + r->n_sliced, first = r->numbered ? 2 : 0,
+      n_results = r->n_carried + n_stacked;
+  Value **stand_in = arena_array(im->a, Value *, n_in + 1);
+  Binding *in = arena_array(im->a, Binding, n_in + 2),
+          *result = arena_array(im->a, Binding, n_results + 1);
+  Outline o = {.im = im, .before = g->last, .d = n->b->d, .stand_in = stand_in};
+  Value *number = NULL;
+  for (int i = 0; i < n_in; i++) {
+    const Type *t = i < r->n_carried ? r->carried[i].v->type : r->sliced[i - r->n_carried]->type;
+    if (i >= r->n_carried) t = type_new(im->m, t->dtype, t->ndim - 1, t->dim + 1);
+    stand_in[o.n_stand_ins++] = graph_param(g, NULL, t, ROLE_input, n->b->origin.loc);
+    in[first + i].v = stand_in[i];
+    if (i < r->n_carried) in[first + i].narrow = r->carried[i].narrow;
+  }
+  if (r->numbered) {
+    number = stand_in[o.n_stand_ins++] =
+        graph_param(g, NULL, type_scalar(im->m, DT_i64), ROLE_input, n->b->origin.loc);
+    in[0].v = number;
+    in[1].v = node_scalar(n, DT_bool, 1);
+    onnx_evaluate_new(im, n);
+  }
+  bool ok = onnx_import_body(n, "body", NULL, in, first + n_in, result, n_results + r->numbered);
+  // Ops that depend on the stand-ins are of the body.
+  bool *depends = arena_array(im->a, bool, g->n_values);
+  for (int i = 0; i < o.n_stand_ins; i++)
+    depends[stand_in[i]->id] = true;
+  for (const Op *op = first_of_body(&o); op; op = op->next)
+    for (int i = 0; i < op->n_in; i++)
+      for (int k = 0; depends[op->in[i].value->id] && k < op->n_out; k++)
+        depends[op->out[k]->id] = true;
+  if (ok) *why = misfit(n, r, result, first_of_body(&o), n_results);
+  if (!ok || *why) {
+    erase_originals(&o, NULL);
+    return false;
+  }
+  o.body = graph_new(im->m, graph_free_name(im->m, "loop"), false);
+  o.of = arena_array(im->a, Value *, g->n_values);
+  bool numbered = number && value_used(number);
+  for (int i = 0; i < o.n_stand_ins; i++)
+    if (i < n_in || numbered)
+      o.of[stand_in[i]->id] = graph_param(o.body, NULL, stand_in[i]->type, ROLE_none, NULL);
+  ok = outline_ops(&o, depends);
+  for (int i = 0; ok && i < n_results; i++) {
+    Value *v = inside(&o, result[r->numbered + i].v);
+    ok = v != NULL;
+    if (ok) graph_output(o.body, v, NULL);
+  }
+  Value **operand = arena_array(im->a, Value *, n_in + 1 + o.invariant.n);
+  int n_operands = 0;
+  for (int i = 0; i < n_in; i++)
+    operand[n_operands++] = i < r->n_carried ? r->carried[i].v : r->sliced[i - r->n_carried];
+  if (numbered) operand[n_operands++] = node_count_up(n, r->count);
+  for (int i = 0; i < o.invariant.n; i++)
+    operand[n_operands++] = o.invariant.at[i];
+  const Op *op = NULL;
+  if (ok && !n->b->failed)
+    op = op_new_calling(g, NULL, OP_loop, o.body, operand, n_operands,
+                        (Attr[]){a_i("count", r->count), a_i("carried", r->n_carried),
+                                 a_i("sliced", r->n_sliced + numbered), a_b("reverse", r->reverse)},
+                        4, n->b->origin, n->b->d);
+  erase_originals(&o, op);
+  if (!op) {
+    graph_erase(o.body);
+    n->b->failed = true;
+    return false;
+  }
+  for (int i = 0; i < n_results; i++)
+    out[i] = (Binding){.v = op->out[i], .narrow = result[r->numbered + i].narrow};
+  return true;
+}

@@ -1,0 +1,27 @@
+// Loops of the model that stay loops: onnx_loop.c.
+
+#ifndef FRONTEND_ONNX_LOOP_H
+#define FRONTEND_ONNX_LOOP_H
+
+#include "frontend/onnx_walk.h"
+
+// A loop over `count` iterations: operands and results as those of the op (ir/loop.h).
+typedef struct Repeat {
+  int64_t count;
+  bool reverse;
+  // Inputs of the body are the condition or nothing, states and slices; and of its results.
+  int n_carried, n_sliced;
+  const Binding *carried; // states before the loop
+  Value *const *sliced;   // dimension 0 is that of the iterations
+  bool numbered;          // the body has the number of the iteration, and a condition
+} Repeat;
+
+// Imports the body once.  Results: the states, then `n_stacked` slices.  Returns false, without a
+// report, if the body does not fit a loop: `why`; false after a report, with `why` NULL.
+bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char **why);
+
+// The graph of an attribute, which sees the names around it (onnx_ops_control.c).
+bool onnx_import_body(Node *n, const char *attribute, const char *part, const Binding *in, int n_in,
+                      Binding *out, int n_out);
+
+#endif
