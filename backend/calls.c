@@ -492,13 +492,22 @@ static bool add_loop(Writer *w, Op *op) {
                         type_bytes(op->out[i]->type)),
              NULL);
   }
+  // Iterations that do not run leave zeros.
+  for (int i = f.carried; f.times && i < f.carried + f.stacked; i++)
+    add_line(w, mesh,
+             str_format(a, "nnrt_zero(%s, %" PRId64 ");", buffer(w, op->out[i]),
+                        type_bytes(op->out[i]->type)),
+             NULL);
   const char *t = str_format(a, "t%d", w->depth + 1);
-  add_line(
-      w, mesh,
-      f.reverse
-          ? str_format(a, "for (int64_t %s = %" PRId64 "; %s >= 0; %s--) {", t, f.count - 1, t, t)
-          : str_format(a, "for (int64_t %s = 0; %s < %" PRId64 "; %s++) {", t, t, f.count, t),
-      f.carried ? NULL : comment);
+  const char *count = str_format(a, "%" PRId64, f.count);
+  if (f.times) {
+    const char *times = buffer(w, op->in[f.times - 1].value);
+    count = str_format(a, "(*%s < %s ? *%s : %s)", times, count, times, count);
+  }
+  add_line(w, mesh,
+           f.reverse ? str_format(a, "for (int64_t %s = %s - 1; %s >= 0; %s--) {", t, count, t, t)
+                     : str_format(a, "for (int64_t %s = 0; %s < %s; %s++) {", t, t, count, t),
+           f.carried ? NULL : comment);
   w->depth++;
   for (int i = f.carried; i < f.carried + f.sliced; i++) {
     int64_t bytes = type_bytes(body->params[i]->type);

@@ -60,7 +60,9 @@ static bool outline_ops(Outline *o, const bool *depends) {
 static void erase_originals(Outline *o, const Op *loop) {
   for (Op *op = o->im->g->last, *prev; op && op != o->before; op = prev) {
     prev = op->prev;
-    if (op != loop && !op_used(op)) op_erase(op);
+    // A constant may have a name outside of the body.
+    bool constant = op->kind == OP_constant || op->kind == OP_fill;
+    if (op != loop && !constant && !op_used(op)) op_erase(op);
   }
   for (int i = o->n_stand_ins - 1; i >= 0; i--)
     graph_erase_param(o->im->g, o->stand_in[i]->index);
@@ -171,5 +173,75 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
   }
   for (int i = 0; i < n_results; i++)
     out[i] = (Binding){.v = op->out[i], .narrow = result[r->numbered + i].narrow};
+  return true;
+}
+
+// -- Branches ----------------------------------------------------------------------------------
+
+// The reason that a branch cannot run by itself, or NULL.
+static const char *branch_misfit(const Node *n, const Op *first, const Binding *result,
+                                 const Binding *other, int n_results) {
+  for (int i = 0; i < n_results; i++) {
+    if (!result[i].v) return "a result is a sequence, and its condition depends on data";
+    if (other[i].v && other[i].v->type != result[i].v->type)
+      return str_format(n->im->a, "its branches give %s and %s, and its condition depends on data",
+                        type_text(n->im->a, other[i].v->type),
+                        type_text(n->im->a, result[i].v->type));
+  }
+  for (const Op *op = first; op; op = op->next)
+    if (op_draws(op->kind) || op->kind == OP_batch_norm_train)
+      return "a branch draws random numbers or updates running statistics, and its condition "
+             "depends "
+             "on data";
+  return NULL;
+}
+
+bool onnx_branch(Node *n, const char *attribute, Value *times, Binding *io_result, int n_results) {
+  Import *im = n->im;
+  Graph *g = im->g;
+  Outline o = {.im = im, .before = g->last, .d = n->b->d};
+  Binding *result = arena_array(im->a, Binding, n_results);
+  if (!onnx_import_body(n, attribute, NULL, NULL, 0, result, n_results)) return false;
+  const char *why = branch_misfit(n, first_of_body(&o), result, io_result, n_results);
+  if (why) return node_fail(n, "%s", why);
+  // All its ops are of the branch, but constants, which other names may stand for.
+  bool *depends = arena_array(im->a, bool, g->n_values);
+  for (const Op *op = first_of_body(&o); op; op = op->next)
+    depends[op->out[0]->id] = op->kind != OP_constant && op->kind != OP_fill;
+  o.body = graph_new(im->m, graph_free_name(im->m, "branch"), false);
+  o.of = arena_array(im->a, Value *, g->n_values);
+  for (int i = 0; i < n_results; i++)
+    graph_param(o.body, NULL, result[i].v->type, ROLE_none, NULL);
+  bool ok = outline_ops(&o, depends);
+  for (int i = 0; ok && i < n_results; i++) {
+    Value *v = inside(&o, result[i].v);
+    ok = v != NULL;
+    if (ok) graph_output(o.body, v, NULL);
+  }
+  Value **operand = arena_array(im->a, Value *, n_results + o.invariant.n + 1);
+  int n_operands = 0;
+  for (int i = 0; i < n_results; i++) {
+    const Type *t = result[i].v->type;
+    operand[n_operands++] =
+        io_result[i].v ? io_result[i].v : build_fill(n->b, t->dtype, t->ndim, t->dim, 0);
+  }
+  for (int i = 0; i < o.invariant.n; i++)
+    operand[n_operands++] = o.invariant.at[i];
+  graph_param(o.body, NULL, times->type, ROLE_none, NULL);
+  operand[n_operands++] = times;
+  const Op *op = NULL;
+  if (ok && !n->b->failed)
+    op = op_new_calling(
+        g, NULL, OP_loop, o.body, operand, n_operands,
+        (Attr[]){a_i("count", 1), a_i("carried", n_results), a_i("times", n_operands)}, 3,
+        n->b->origin, n->b->d);
+  if (!op) {
+    graph_erase(o.body);
+    n->b->failed = true;
+    return false;
+  }
+  erase_originals(&o, op);
+  for (int i = 0; i < n_results; i++)
+    io_result[i] = (Binding){.v = op->out[i], .narrow = result[i].narrow};
   return true;
 }

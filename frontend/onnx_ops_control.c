@@ -1,5 +1,5 @@
-// Control flow.  The branch of an If that runs is known.  Short loops are put in place, one
-// iteration after the other; long ones stay loops (onnx_loop.c).
+// Control flow.  If the condition of an If is known, the branch that it selects is put in place.
+// Short loops are put in place, one iteration after the other; long ones stay loops (onnx_loop.c).
 //
 //     Scan  state s, slices x[0], x[1]      body(s, x[0]) -> s1, y[0];  body(s1, x[1]) -> s2, y[1]
 //     Scan  state s, slices x[0 … 511]      %s1, %y = loop @loop %s, %x count=512
@@ -63,9 +63,27 @@ static Binding operand(const Node *n, int i) {
   return (Binding){.v = n->in[i], .sequence = n->in_sequence[i], .narrow = node_narrow(n, i)};
 }
 
-// Imports the branch that the condition selects.
+// An If on data: both branches, of which one runs.
+static bool run_branch(Node *n) {
+  Value *c = n->in[0];
+  if (type_count(c->type) != 1) return node_fail(n, "its condition is not one value");
+  Value *yes = build_cast(n->b, build_scalar(n->b, c), DT_i64);
+  Value *no = build_op(n->b, OP_offset, IN(node_unary(n, OP_neg, yes)), ATTRS(a_f("by", 1)));
+  onnx_evaluate_new(n->im, n);
+  Binding *out = arena_array(n->a, Binding, n->n_out);
+  if (!no || !onnx_branch(n, "then_branch", yes, out, n->n_out) ||
+      !onnx_branch(n, "else_branch", no, out, n->n_out))
+    return false;
+  for (int i = 0; i < n->n_out; i++)
+    result(n, i, &out[i]);
+  return true;
+}
+
+// Imports the branch that the condition selects, if that is known.
 bool import_if(Node *n) {
   const Tensor *condition;
+  const Value *c = n->in[0];
+  if (!node_known(n, c) && (c->def || c->role == ROLE_input)) return run_branch(n);
   if (!node_setting(n, 0, "condition", &condition)) return false;
   if (type_count(condition->type) != 1) return node_fail(n, "its condition is not one value");
   // Both attributes are read, or the other one would be reported as unknown.

@@ -42,7 +42,7 @@ def page():
 
 {count} operators of ONNX are imported. Any other operator, or an attribute or type outside the supported forms, is an error that names
 its node: among them Unique and NonMaxSuppression, whose shapes depend on data. Operators without a derivative (comparisons,
-indices) stop the gradient; all others pass it. `If` needs a constant condition; the iterations of Loop and Scan are a
+indices) stop the gradient; all others pass it. Of an `If` on data one branch runs; the iterations of Loop and Scan are a
 number that is known on import; sequences are resolved on import.
 
 | kind | operators |

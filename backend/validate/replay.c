@@ -380,17 +380,28 @@ static bool want_slice(Replay *r, Cursor *at, const Value *v, const char *type, 
          want_int(c, at, bytes, "the bytes of a slice") && want(c, at, ")");
 }
 
-static bool want_head(Replay *r, Cursor *at, const LoopForm *f, const char *t) {
+// "128", or "(*N < 128 ? *N : 128)": the number of iterations.
+static bool want_times(Replay *r, Cursor *at, const Op *op, const LoopForm *f) {
   Check *c = r->c;
-  int64_t from = f->reverse ? f->count - 1 : 0;
-  bool ok = want(c, at, "for (int64_t") && want_word(c, at, t, "the iteration") &&
-            want(c, at, "=") && want_int(c, at, from, "the first iteration") && want(c, at, ";") &&
-            want_word(c, at, t, "the iteration");
-  if (!ok) return false;
+  if (!f->times) return want_int(c, at, f->count, "the number of iterations");
+  const Value *v = op->in[f->times - 1].value;
+  return want(c, at, "(*") && want_place(c, at, v, "the iterations that run") && want(c, at, "<") &&
+         want_int(c, at, f->count, "the number of iterations") && want(c, at, "? *") &&
+         want_place(c, at, v, "the iterations that run") && want(c, at, ":") &&
+         want_int(c, at, f->count, "the number of iterations") && want(c, at, ")");
+}
+
+static bool want_head(Replay *r, Cursor *at, const Op *op, const LoopForm *f, const char *t) {
+  Check *c = r->c;
+  if (!want(c, at, "for (int64_t") || !want_word(c, at, t, "the iteration") || !want(c, at, "="))
+    return false;
   if (f->reverse)
-    return want(c, at, ">= 0;") && want_word(c, at, t, "the iteration") && want(c, at, "--) {");
-  return want(c, at, "<") && want_int(c, at, f->count, "the number of iterations") &&
-         want(c, at, ";") && want_word(c, at, t, "the iteration") && want(c, at, "++) {");
+    return want_times(r, at, op, f) && want(c, at, "- 1;") &&
+           want_word(c, at, t, "the iteration") && want(c, at, ">= 0;") &&
+           want_word(c, at, t, "the iteration") && want(c, at, "--) {");
+  return want(c, at, "0;") && want_word(c, at, t, "the iteration") && want(c, at, "<") &&
+         want_times(r, at, op, f) && want(c, at, ";") && want_word(c, at, t, "the iteration") &&
+         want(c, at, "++) {");
 }
 
 // The statements before the ops of a body: states and sums, the head, and the slices.
@@ -400,12 +411,15 @@ static bool want_loop_begin(Replay *r, Cursor *at, const Op *op, const char *t) 
   LoopForm f = loop_form(op);
   for (int i = 0; i < f.carried; i++)
     if (!want_copy(r, at, op->out[i], op->in[i].value, ");")) return false;
-  for (int i = f.carried + f.stacked; i < body->n_results; i++)
+  // Sums, and slices of iterations that do not run.
+  for (int k = 0; k < f.summed + (f.times ? f.stacked : 0); k++) {
+    int i = k < f.summed ? f.carried + f.stacked + k : f.carried + k - f.summed;
     if (!want(c, at, "nnrt_zero(") || !want_place(c, at, op->out[i], "the sum") ||
         !want(c, at, ",") ||
         !want_int(c, at, type_bytes(op->out[i]->type), "the number of bytes") || !want(c, at, ");"))
       return false;
-  if (!want_head(r, at, &f, t)) return false;
+  }
+  if (!want_head(r, at, op, &f, t)) return false;
   for (int i = f.carried; i < f.carried + f.sliced; i++) {
     const Value *v = body->params[i];
     int64_t bytes = type_bytes(v->type);

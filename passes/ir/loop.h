@@ -14,6 +14,11 @@
 // are the last states, slices of all iterations, and `summed` sums, from zero on.  With `reverse`
 // the iterations go from the last slice to the first, in operands and results.
 //
+// With `times`, as many of the first `count` iterations run as that operand, an i64, says; the slices of
+// the others are zero.  A loop of one iteration that runs or not is a branch:
+//
+//     %y = loop @then %zero, %x, %n count=1 carried=1 times=3      if n: then(x), else 0
+//
 // The einsum of a loop follows from its body.  Two dimensions of values of the body are in one
 // class if an op gives them one letter, or if one is of a state and the other of the next state.  A
 // class may be split if every op of the body may be split along its letter, or passes partial sums
@@ -32,6 +37,7 @@ typedef struct LoopForm {
   int64_t count, workspace;
   int carried, sliced, invariant; // operands, in this order
   int stacked, summed;            // results after the carried ones
+  int times; // 1 + the index of the operand with the number of iterations that run; 0: all run
   bool reverse;
 } LoopForm;
 

@@ -50,13 +50,14 @@ static void find_needs(Needs *n, const Op *op, LoopForm f, Arena *a) {
   }
   for (int i = 0; i < op->n_in; i++)
     n->in[i] = i < f.carried ? n->out[i] : n->value[g->params[i]->id];
+  if (f.times) n->in[f.times - 1] = true;
 }
 
 // The op that makes a constant, if the operand is one that the body can make itself.
 static Op *constant_of(const Op *op, LoopForm f, int i) {
   Op *def = op->in[i].value->def;
   bool constant = def && (def->kind == OP_constant || def->kind == OP_fill);
-  return i >= f.carried + f.sliced && constant ? def : NULL;
+  return i >= f.carried + f.sliced && i != f.times - 1 && constant ? def : NULL;
 }
 
 bool simplify_loop(Op *op, Diag *d, bool *changed) {
@@ -102,6 +103,7 @@ bool simplify_loop(Op *op, Diag *d, bool *changed) {
       continue;
     }
     in[n_in++] = op->in[i].value;
+    if (i == f.times - 1) to.times = n_in;
     to.sliced += i >= f.carried && i < f.carried + f.sliced;
   }
   graph_renumber(body);

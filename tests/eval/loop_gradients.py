@@ -53,6 +53,18 @@ LOOPS = {
         "  return %i, %r\n}\n\n"
         "graph @inner (%a: f64[2,3], %k: f64[], %w: f64[3,3]) {\n  %b = linear %a, %w\n  %c = broadcast %k shape=[2,3]\n"
         "  %d = mul %b, %c\n  %e = tanh %d\n  return %e, %d\n}\n"),
+    "fewer iterations than slices": (
+        {"h": (2, 4), "x": (3, 2, 5), "v": (5, 4), "u": (4, 4)},
+        "  %two = fill value=2 to=i64\n  %s, %y, %n = loop @cell %h, %x, %v, %u, %two count=3 carried=1 sliced=1 summed=1 times=5\n"
+        + LOSS, CELL.replace("%u: f64[4,4])", "%u: f64[4,4], %times: i64[])")),
+    "fewer iterations, backwards": (
+        {"h": (2, 4), "x": (3, 2, 5), "v": (5, 4), "u": (4, 4)},
+        "  %two = fill value=2 to=i64\n  %s, %y, %n = loop @cell %h, %x, %v, %u, %two count=3 carried=1 sliced=1 summed=1 times=5 "
+        "reverse=true\n" + LOSS, CELL.replace("%u: f64[4,4])", "%u: f64[4,4], %times: i64[])")),
+    "no iteration": (
+        {"a": (3,), "b": (3,)}, "  %none = fill value=-1 to=i64\n  %s = loop @one %a, %b, %none count=1 carried=1 times=3\n"
+        "  %q = mul %s, %s\n  %m = reduce_sum %q axes=[0]\n",
+        "graph @one (%a: f64[3], %b: f64[3], %n: i64[]) {\n  %c = mul %a, %b\n  return %c\n}\n"),
     "a state of integers": (
         {"a": (3,), "t": (6, 3)},
         "  %z = fill value=2 to=i64\n  %s, %n = loop @walk %a, %z, %t count=4 carried=2\n  %q = mul %s, %s\n"

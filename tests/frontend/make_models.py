@@ -828,10 +828,25 @@ def data_dependent():
 
 
 def condition():
-    """An If whose condition is data."""
-    graph = helper.make_graph([node("Neg", "x", "t")], "b", [], [value("t", None)])
-    return model([node("If", "c", "y", "/if", then_branch=graph, else_branch=graph)],
-                 [value("x", [2]), value("c", [], BOOL)], "y")
+    """An If whose condition is data: it reads a weight and a constant from outside, which the model reads after it, too."""
+    then = helper.make_graph([node("Neg", "x", "n"), node("Add", "n w", "t")], "b", [], [value("t", None)])
+    other = helper.make_graph([node("Reshape", "x shape", "r"), node("Identity", "r", "e")], "b", [], [value("e", None)])
+    return model([node("If", "c", "y", "/if", then_branch=then, else_branch=other), node("Reshape", "y shape", "z")],
+                 [value("x", [2]), value("c", [], BOOL)], "z", [weight("w", 2), ints("shape", 2)])
+
+
+def branch_errors():
+    """Ifs on data that cannot run: branches of two shapes, a random number, several conditions, an unknown operator."""
+    def branch(*nodes):
+        return helper.make_graph(list(nodes), "b", [], [value("t", None)])
+
+    same, longer = branch(node("Neg", "x", "t")), branch(node("Concat", "x x", "t", axis=0))
+    noise, unknown = branch(node("RandomUniformLike", "x", "t")), branch(node("Nothing", "x", "t", "/what"))
+    return model([node("If", "c", "a", "/shapes", then_branch=same, else_branch=longer),
+                  node("If", "c", "b", "/noise", then_branch=noise, else_branch=same),
+                  node("If", "d", "e", "/several", then_branch=same, else_branch=same),
+                  node("If", "c", "f", "/unknown", then_branch=same, else_branch=unknown)],
+                 [value("x", [2]), value("c", [], BOOL), value("d", [2], BOOL)], "a b e f")
 
 
 def recursion():
@@ -927,7 +942,7 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
-              quantized_errors, quantized_between, hostile, loops, loop_errors, grown_state, long_loop_errors, signal_errors, types, too_large,
+              quantized_errors, quantized_between, hostile, branch_errors, loops, loop_errors, grown_state, long_loop_errors, signal_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, many_unknown, refused_bodies,
               one_round, sequence_first, untrained, newer_opset, odd_inputs,

@@ -23,6 +23,7 @@ LoopForm loop_form(const Op *op) {
                 .sliced = (int)attr_i(op, "sliced"),
                 .summed = (int)attr_i(op, "summed"),
                 .workspace = attr_i(op, "workspace"),
+                .times = (int)attr_i(op, "times"),
                 .reverse = attr_i(op, "reverse") != 0};
   f.invariant = op->n_in - f.carried - f.sliced;
   f.stacked = op->callee->n_results - f.carried - f.summed;
@@ -34,8 +35,8 @@ LoopForm loop_form(const Op *op) {
 // Whether the attributes fit the operands and the body.
 static bool check_form(const Op *op, Diag *d) {
   const Graph *body = op->callee;
-  static const char *const names[] = {"carried", "sliced", "summed", "workspace"};
-  for (int i = 0; i < 4; i++) {
+  static const char *const names[] = {"carried", "sliced", "summed", "times", "workspace"};
+  for (int i = 0; i < 5; i++) {
     int64_t n = attr_i(op, names[i]);
     if (n < 0 || n > INT32_MAX / 4)
       return diag_error(d, op->loc, "loop: %s=%lld is not a number of values", names[i],
@@ -55,6 +56,13 @@ static bool check_form(const Op *op, Diag *d) {
     return diag_error(d, op->loc,
                       "loop: %d states and %d sums are more than the %d results of '@%s'",
                       f.carried, f.summed, body->n_results, body->name);
+  const Type *times = f.times && f.times <= op->n_in ? op->in[f.times - 1].value->type : NULL;
+  if (f.times &&
+      (!times || f.times <= f.carried + f.sliced || times->dtype != DT_i64 || times->ndim))
+    return diag_error(
+        d, op->loc,
+        "loop: times=%d is not the number of an operand of i64[] that all iterations read",
+        f.times);
   bool workspace = attr_i(op, "workspace") > 0;
   if (op->n_out != body->n_results + workspace)
     return diag_error(d, op->loc, "loop: '@%s' has %d results, not %d", body->name, body->n_results,
@@ -450,8 +458,10 @@ bool loop_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
   for (int i = 0; i < g->n_results; i++)
     result[i] = tensor_new(a, g->results[i]->use.value->type);
   bool ok = true;
-  for (int64_t step = 0; ok && step < f.count; step++) {
-    int64_t t = f.reverse ? f.count - 1 - step : step;
+  int64_t times = f.times ? tensor_i(&in[f.times - 1], 0) : f.count;
+  if (times > f.count) times = f.count;
+  for (int64_t step = 0; ok && step < times; step++) {
+    int64_t t = f.reverse ? times - 1 - step : step;
     for (int i = f.carried; i < f.carried + f.sliced; i++) {
       size_t n = slice_bytes(in[i].type, f.count);
       memcpy(param[i].data, (const char *)in[i].data + (size_t)t * n, n);
@@ -527,8 +537,10 @@ bool loop_grad(Builder *b, Op *op, Value **dout, Value **din) {
       of_out[i] = backward_param(body, g->results[i]->use.value->type, dout[i], in, &n_in);
   back.sliced = n_in - back.carried;
   // The adjoint of a sum is that of every term.
-  for (int i = f.carried + f.sliced; i < op->n_in; i++)
+  for (int i = f.carried + f.sliced; i < op->n_in; i++) {
     operand[i] = backward_param(body, g->params[i]->type, op->in[i].value, in, &n_in);
+    if (i == f.times - 1) back.times = n_in;
+  }
   for (int i = f.carried + f.stacked; i < g->n_results; i++)
     if (dout[i] && is_floating(op->out[i]))
       of_out[i] = backward_param(body, op->out[i]->type, dout[i], in, &n_in);
@@ -555,8 +567,8 @@ bool loop_grad(Builder *b, Op *op, Value **dout, Value **din) {
     made = op_new_calling(b->g, b->at, OP_loop, body, in, n_in,
                           (Attr[]){a_i("count", back.count), a_i("carried", back.carried),
                                    a_i("sliced", back.sliced), a_i("summed", back.summed),
-                                   a_b("reverse", back.reverse)},
-                          5, b->origin, b->d);
+                                   a_b("reverse", back.reverse), a_i("times", back.times)},
+                          6, b->origin, b->d);
   if (!made) graph_erase(body);
   for (int i = 0; made && i < op->n_in; i++)
     if (result[i]) din[i] = made->out[result[i] - 1];
@@ -592,12 +604,12 @@ void graph_erase_uncalled(Graph *g) {
 Op *loop_replace(Op *op, Graph *body, Value *const *in, int n_in, LoopForm form, const int *result,
                  Diag *d) {
   Graph *was = op->callee;
-  Op *made =
-      op_new_calling(op->graph, op, OP_loop, body, in, n_in,
-                     (Attr[]){a_i("count", form.count), a_i("carried", form.carried),
-                              a_i("sliced", form.sliced), a_i("summed", form.summed),
-                              a_b("reverse", form.reverse), a_i("workspace", form.workspace)},
-                     6, op_origin(op), d);
+  Op *made = op_new_calling(op->graph, op, OP_loop, body, in, n_in,
+                            (Attr[]){a_i("count", form.count), a_i("carried", form.carried),
+                                     a_i("sliced", form.sliced), a_i("summed", form.summed),
+                                     a_b("reverse", form.reverse), a_i("workspace", form.workspace),
+                                     a_i("times", form.times)},
+                            7, op_origin(op), d);
   if (!made) return NULL;
   memcpy(made->split, op->split, sizeof made->split);
   made->segment = op->segment;

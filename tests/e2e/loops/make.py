@@ -3,8 +3,8 @@
     python3 tests/e2e/loops/make.py          needs torch, onnx and numpy
 
 scan.onnx is a Scan over an LSTM cell of 40 steps, numbered.onnx the same as a Loop that takes its slices by the number of
-the iteration, and long.onnx the Scan with 400 steps.  expected.json has the losses of 5 steps of sgd with momentum in f64,
-and the norm of all weights afterwards.
+the iteration, and long.onnx the Scan with 400 steps.  branch.onnx has an If: the sum of the batch selects the layer.
+expected.json has for scan and branch the losses of 5 steps of sgd with momentum in f64, and the norm of all weights afterwards.
 """
 
 import json
@@ -61,26 +61,56 @@ def save(name, loop, steps):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), HERE / f"{name}.onnx")
 
 
-def expected(x, target):
-    w = {k: torch.tensor(v, dtype=torch.float64, requires_grad=True) for k, v in weights().items()}
+def branch():
+    then = helper.make_graph([node("MatMul", ["x", "wi"], ["a"]), node("Tanh", ["a"], ["r"])], "then", [], [value("r")])
+    other = helper.make_graph([node("MatMul", ["x", "wo"], ["e"]), node("MatMul", ["e", "back"], ["f"]), node("Sigmoid", ["f"], ["s"])],
+                              "else", [], [value("s")])
+    nodes = [node("ReduceSum", ["x"], ["sum"], keepdims=0), node("Greater", ["sum", "zero"], ["positive"]),
+             node("If", ["positive"], ["h"], name="/if", then_branch=then, else_branch=other), node("MatMul", ["h", "last"], ["out"])]
+    tensors = [numpy_helper.from_array(v, k) for k, v in branch_weights().items()]
+    tensors.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
+    graph = helper.make_graph(nodes, "branch", [value("x", ["N", WIDTH])], [value("out", ["N", OUT])], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), HERE / "branch.onnx")
+
+
+def branch_weights():
+    r = np.random.default_rng(2)
+    shapes = {"wi": (WIDTH, HIDDEN), "wo": (WIDTH, 2), "back": (2, HIDDEN), "last": (HIDDEN, OUT)}
+    return {k: (r.standard_normal(s) * 0.4).astype(np.float32) for k, s in shapes.items()}
+
+
+def train(w, x, target, forward):
+    w = {k: torch.tensor(v, dtype=torch.float64, requires_grad=True) for k, v in w.items()}
     optimizer = torch.optim.SGD(w.values(), lr=0.5, momentum=0.9)
     x, target = torch.tensor(x, dtype=torch.float64), torch.tensor(target, dtype=torch.float64)
     losses = []
     for step in range(5):
         rows = slice(step % 2 * BATCH, (step % 2 + 1) * BATCH)
-        h = x[rows].mean(1) @ w["wi"]
-        c, ys = -h, []
-        for t in range(STEPS):
-            i, f, o, n = (x[rows, t] @ w["wx"] + h @ w["wh"] + w["b"]).chunk(4, 1)
-            c = f.sigmoid() * c + i.sigmoid() * n.tanh()
-            h = o.sigmoid() * c.tanh()
-            ys.append(h)
-        loss = ((torch.stack(ys, 1) @ w["wo"] - target[rows]) ** 2).mean()
-        optimizer.zero_grad()
+        # A branch that does not run has a gradient of zero, and its momentum goes on.
+        optimizer.zero_grad(set_to_none=False)
+        for v in w.values():
+            v.grad = torch.zeros_like(v)
+        loss = ((forward(w, x[rows]) - target[rows]) ** 2).mean()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
     return {"loss": losses, "norm": sum(float((v.detach() ** 2).sum()) for v in w.values()) ** 0.5}
+
+
+def cells(w, x):
+    h = x.mean(1) @ w["wi"]
+    c, ys = -h, []
+    for t in range(STEPS):
+        i, f, o, n = (x[:, t] @ w["wx"] + h @ w["wh"] + w["b"]).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * n.tanh()
+        h = o.sigmoid() * c.tanh()
+        ys.append(h)
+    return torch.stack(ys, 1) @ w["wo"]
+
+
+def either(w, x):
+    h = (x @ w["wi"]).tanh() if x.sum() > 0 else (x @ w["wo"] @ w["back"]).sigmoid()
+    return h @ w["last"]
 
 
 def main():
@@ -92,7 +122,14 @@ def main():
     save("scan", scan(), STEPS)
     save("numbered", numbered(), STEPS)
     save("long", scan(), 10 * STEPS)
-    (HERE / "expected.json").write_text(json.dumps(expected(x, target), indent=1) + "\n")
+    branch()
+    rows = r.standard_normal((2 * BATCH, WIDTH)).astype(np.float32)
+    rows[:BATCH] += 1
+    rows[BATCH:] -= 1
+    np.save(HERE / "rows.npy", rows)
+    np.save(HERE / "goals.npy", target[:, 0])
+    expected = {"scan": train(weights(), x, target, cells), "branch": train(branch_weights(), rows, target[:, 0], either)}
+    (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
 if __name__ == "__main__":
