@@ -41,6 +41,11 @@ typedef struct NnrtGather {
 typedef struct NnrtScatter {
   int64_t axis, batch;
 } NnrtScatter;
+typedef struct NnrtNms {
+  double iou, score;
+  bool scored; // scores must be above `score`
+  bool center; // boxes are a center and lengths, not corners
+} NnrtNms;
 typedef struct NnrtNoise {
   double scale;
   bool normal; // or uniform in [0, 1)
@@ -176,6 +181,14 @@ int nnrt_cumprod_i64(int64_t *y, const int64_t *x, int64_t ndim, const int64_t *
 int nnrt_top_k_f32(int64_t *y, const float *x, int64_t m, int64_t n, int64_t k, bool smallest);
 int nnrt_top_k_i32(int64_t *y, const int32_t *x, int64_t m, int64_t n, int64_t k, bool smallest);
 int nnrt_top_k_i64(int64_t *y, const int64_t *x, int64_t m, int64_t n, int64_t k, bool smallest);
+// index (m, k), count (m): the true elements of the rows of x (m, n) in their order, and then the
+// first of them again, or 0.  More than k are an error.
+int nnrt_nonzero_bool(int64_t *index, int64_t *count, const uint8_t *x, int64_t m, int64_t n,
+                      int64_t k);
+// index (m, c, k), count (m, c): boxes (m, n, 4) by their scores (m, c, n), without those that
+// overlap a better one by more than `iou`; then zeros.
+int nnrt_nms_f32(int64_t *index, int64_t *count, const float *boxes, const float *scores, int64_t m,
+                 int64_t c, int64_t n, int64_t k, const NnrtNms *attrs);
 
 // The kernels that only move elements exist by element size: _b1 _b2 _b4 _b8.
 #define NNRT_BY_SIZE(declare) declare(b1) declare(b2) declare(b4) declare(b8)

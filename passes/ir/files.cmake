@@ -48,6 +48,7 @@ set(IR_FILES
   ir/ops/pool.c
   ir/ops/random.c
   ir/ops/scatter.c
+  ir/ops/select.c
   ir/ops/top_k.c
   ir/ops/reduce.c
   ir/ops/resample.c

@@ -221,6 +221,10 @@ static __device__ inline void find_length(Finder f, int64_t length, int64_t row,
   if (find_first(f))
     *f.finding = {NNRT_INDEX, f.op, FOUND_length, length, f.row + row, 0, steps + 1};
 }
+// Reports the count of elements that a row selects, which is beyond the bound.
+static __device__ inline void find_count(Finder f, int64_t count, int64_t row, int64_t bound) {
+  if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_count, count, f.row + row, 0, bound + 1};
+}
 // Reports index number `number`, which is outside of low .. n - 1.
 static __device__ inline void find_index(Finder f, int64_t index, int64_t number, int64_t low,
                                          int64_t n) {

@@ -407,7 +407,7 @@ FLAGS = {"linear": ["trans"], "linear_back_w": ["trans"], "matmul": ["trans_a", 
          "lstm": ["reverse", "input_forget"], "lstm_back": ["reverse", "input_forget"],
          "gru": ["reverse", "linear_before_reset"], "gru_back": ["reverse"], "rnn": ["reverse"], "rnn_back": ["reverse"],
          "linear_bias": ["trans"],
-         "cumprod": ["exclusive", "reverse"], "top_k": ["smallest"], "noise": ["normal"],
+         "cumprod": ["exclusive", "reverse"], "top_k": ["smallest"], "nms": ["scored", "center"], "noise": ["normal"],
          "linear_gelu_tanh": ["trans"], "linear_back_w_bias": ["trans"], "linear_back_w_accumulate": ["trans"]}
 
 
