@@ -2,6 +2,7 @@ set(FRONTEND_FILES
   onnx_annotate.c
   onnx_batch.c
   onnx_constant_weights.c
+  onnx_counted.c
   onnx_devices.c
   onnx_element_types.c
   onnx_expand.c
@@ -44,6 +45,7 @@ set(FRONTEND_FILES
   onnx_ops_sampling.c
   onnx_ops_random.c
   onnx_ops_scatter.c
+  onnx_ops_select.c
   onnx_ops_sequence.c
   onnx_ops_shape.c
   onnx_ops_signal.c

@@ -24,6 +24,17 @@ typedef struct OnnxFindings {
   const Loc *batch_norm;
 } OnnxFindings;
 
+// An output with a length that depends on data.
+typedef struct OnnxCount {
+  const char *output, *count; // the label of the output, and of the one with its length
+  int axis;                   // the dimension
+} OnnxCount;
+typedef struct OnnxCounts {
+  Arena *arena; // the caller's
+  OnnxCount *at;
+  int n;
+} OnnxCounts;
+
 typedef struct OnnxOptions {
   int64_t batch;         // 0: not given
   const char *batch_dim; // NULL: the dim_param shared by all inputs' axis 0, else axis 0
@@ -36,6 +47,11 @@ typedef struct OnnxOptions {
   bool keep_f64;                 // keep f64, f16 and bf16; otherwise they become f32
   bool train_mode;               // Dropout and BatchNormalization as in training
   bool unread;                   // weights are not read: files of external data may be missing
+  // "NAME=N", n_bounds of them: bounds of lengths that depend on data, by the glob of a node or of
+  // one of its results; the last match counts.
+  const char *const *bounds;
+  int n_bounds;
+  OnnxCounts *counts; // or NULL
   // Multi-device annotations for this number of devices become those of the module, if there are
   // any; 0: they are ignored.
   int64_t devices;

@@ -147,35 +147,11 @@ typedef struct Row {
 
 static ImportFn import_plain_unary, import_plain_binary;
 
-// Operators that cannot be compiled, and the reason.
-static const struct {
-  const char *name, *why;
-} refused[] = {
-#define ONNX(...)
-#define SEQUENCE(...)
-#define TRAINING(...)
-#define PREVIEW(...)
-#define MICROSOFT(...)
-#define UNARY(...)
-#define BINARY(...)
-#define REFUSED(name, why) {#name, why},
-#include "frontend/onnx_ops.def"
-#undef ONNX
-#undef SEQUENCE
-#undef TRAINING
-#undef PREVIEW
-#undef MICROSOFT
-#undef UNARY
-#undef BINARY
-};
-
-static const char *hint_for(const char *domain, const char *name) {
+static const char *hint_for(const char *domain) {
   if (str_equal(domain, "com.microsoft"))
     return "export the model without operators of other domains: onnxruntime's optimizers write "
            "these, so take the model from before them";
   if (*domain) return "export the model without operators of other domains";
-  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-    if (str_equal(refused[i].name, name)) return refused[i].why;
   return problem_info[PROBLEM_operator].way_out;
 }
 
@@ -344,7 +320,9 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
   }
   onnx_evaluate_new(im, &n); // for the initializers among the operands
   // An attribute that was not read would change the result.
-  bool ok = row->import(&n) && !b.failed && node_check_attributes(&n);
+  Counted counted;
+  bool ok = onnx_counted_before(&n, &counted) && !b.failed && row->import(&n) && !b.failed &&
+            onnx_counted_after(&n, &counted) && node_check_attributes(&n);
   if (ok) onnx_evaluate_new(im, &n);
   if (!ok || b.failed) {
     im->last = im->g->last;
@@ -468,7 +446,7 @@ void onnx_operator_problem(Import *im, const Scope *scope, const Onnx__NodeProto
   Operator o = onnx_operator(im, scope, node);
   const char *cause =
       str_format(im->a, "%s%s%s is not supported", o.domain, *o.domain ? "." : "", o.name);
-  onnx_node_problem(im, PROBLEM_operator, scope, node, cause, hint_for(o.domain, o.name));
+  onnx_node_problem(im, PROBLEM_operator, scope, node, cause, hint_for(o.domain));
 }
 
 static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
@@ -565,6 +543,49 @@ static bool check_model(Import *im) {
   return true;
 }
 
+// Adds output number i.  Where its length depends on data, padding is zero and the length is
+// another output, NAME.count.
+static bool add_output(Import *im, Scope *scope, const Onnx__GraphProto *graph, size_t i, Value *v,
+                       BatchDim batch_at) {
+  Onnx__NodeProto none = ONNX__NODE_PROTO__INIT;
+  Arena *a = im->m->arena;
+  const char *label = onnx_str(graph->output[i]->name);
+  const Loc *loc = onnx_place(im->file, a, label);
+  Builder b = {.g = im->g, .origin = {.loc = loc}, .d = im->d};
+  Node n = {.op = "output", .b = &b, .a = im->a, .proto = &none, .scope = scope, .im = im};
+  Value *first = onnx_output(im, graph->output[i], v, batch_at);
+  if (!node_counted(&n, v)) {
+    graph_output(im->g, first, label);
+    return true;
+  }
+  Counted c = *node_counted(&n, v);
+  if (first != v)
+    return diag_error(im->d, loc,
+                      "output '%s' has a length that depends on data, and its batch is not its "
+                      "first dimension",
+                      label);
+  const char *count = str_format(a, "%s.count", str_copy(a, label));
+  for (size_t k = 0; k < graph->n_output; k++)
+    if (str_equal(onnx_str(graph->output[k]->name), count))
+      return diag_error(im->d, loc,
+                        "output '%s' needs the name '%s' for its length, which another "
+                        "output has",
+                        label, count);
+  v = node_pad_with(&n, v, 0);
+  if (!v) return false;
+  graph_output(im->g, v, label);
+  graph_output(im->g, c.count, count);
+  OnnxCounts *counts = im->o->counts;
+  if (!counts) return true;
+  OnnxCount *at = arena_array(counts->arena, OnnxCount, counts->n + 1);
+  for (int k = 0; k < counts->n; k++)
+    at[k] = counts->at[k];
+  at[counts->n++] =
+      (OnnxCount){str_copy(counts->arena, label), str_copy(counts->arena, count), c.axis};
+  counts->at = at;
+  return true;
+}
+
 // Inputs first, then weights in the order of their first readers.
 static bool import_graph(Import *im) {
   const Onnx__ModelProto *model = onnx_model(im->file);
@@ -597,11 +618,14 @@ static bool import_graph(Import *im) {
   }
 
   char **output = arena_array(im->a, char *, graph->n_output);
+  if (!onnx_check_bounds(im)) return false;
   for (size_t i = 0; i < graph->n_output; i++) {
     const char *name = onnx_str(graph->output[i]->name);
     output[i] = arena_copy(im->a, name, strlen(name) + 1);
   }
-  if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
+  if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output) ||
+      !onnx_check_bounds_used(im))
+    return false;
   // All readers are known now: classify the weights.
   onnx_classify_weights(im);
   const BatchDim *batch = batch_dims(im->g, im->a);
@@ -616,7 +640,7 @@ static bool import_graph(Import *im) {
       return diag_error(im->d, onnx_place(im->file, im->a, output[i]),
                         "output '%s' is listed twice", output[i]);
     if (v)
-      graph_output(im->g, onnx_output(im, graph->output[i], v, batch_at), output[i]);
+      ok = add_output(im, scope, graph, i, v, batch_at) && ok;
     else if (!b || b->sequence)
       onnx_problem(im, b ? PROBLEM_form : PROBLEM_graph, onnx_place(im->file, im->a, output[i]),
                    str_format(im->a, "output '%s' is %s", output[i],

@@ -81,6 +81,8 @@ static const char *misfit(const Node *n, const Repeat *r, const Binding *result,
   }
   for (int i = 0; i < n_results; i++) {
     if (!result[i].v) return "a state or slice is a sequence, which is not supported";
+    if (node_counted(n, result[i].v))
+      return "a state or slice has a length that depends on data, which is not supported";
     if (i >= r->n_carried || result[i].v->type == r->carried[i].v->type) continue;
     return str_format(
         a, "its state %d is %s before an iteration and %s after it, which is not supported", i,
@@ -183,6 +185,8 @@ static const char *branch_misfit(const Node *n, const Op *first, const Binding *
                                  const Binding *other, int n_results) {
   for (int i = 0; i < n_results; i++) {
     if (!result[i].v) return "a result is a sequence, and its condition depends on data";
+    if (node_counted(n, result[i].v))
+      return "a result has a length that depends on data, and its condition depends on data, too";
     if (other[i].v && other[i].v->type != result[i].v->type)
       return str_format(n->im->a, "its branches give %s and %s, and its condition depends on data",
                         type_text(n->im->a, other[i].v->type),
@@ -191,8 +195,7 @@ static const char *branch_misfit(const Node *n, const Op *first, const Binding *
   for (const Op *op = first; op; op = op->next)
     if (op_draws(op->kind) || op->kind == OP_batch_norm_train)
       return "a branch draws random numbers or updates running statistics, and its condition "
-             "depends "
-             "on data";
+             "depends on data";
   return NULL;
 }
 

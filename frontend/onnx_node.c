@@ -332,9 +332,19 @@ Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep) 
   if (!x || n_axes == 0) return x;
   // The number of elements per result.
   double count = 1;
-  for (int i = 0; i < n_axes; i++)
-    count *= (double)x->type->dim[axes[i]];
+  const Counted *counted = node_counted(n, x);
+  Value *by = NULL;
+  for (int i = 0; i < n_axes; i++) {
+    if (counted && counted->axis == axes[i])
+      by = counted->count;
+    else
+      count *= (double)x->type->dim[axes[i]];
+  }
   Value *sum = build_reduce_sum(n->b, x, axes, n_axes, keep);
+  if (by)
+    return node_div(
+        n, sum,
+        node_mul(n, build_cast(n->b, by, x->type->dtype), node_scalar(n, x->type->dtype, count)));
   if (dtype_class[x->type->dtype] == 'F') return build_scale(n->b, sum, 1 / count);
   return node_binary(n, OP_div, sum, node_like(n, sum, count));
 }

@@ -29,6 +29,13 @@ typedef struct Sequence {
   Value *const *at; // [n]
 } Sequence;
 
+// The dimension `axis` of a value has a length that depends on data: `count`, an i64 scalar.  The
+// value's dimension is the bound; elements from the count on are padding.
+typedef struct Counted {
+  Value *count; // NULL: every length is fixed
+  int axis;
+} Counted;
+
 // The reason that an initializer is trained, frozen or a constant: rows of `reasons` in
 // onnx_parameters.c.
 typedef enum OnnxWhy {
@@ -208,6 +215,23 @@ static inline Value *node_div(Node *n, Value *x, Value *y) {
 }
 Value *node_cast(Node *n, Value *x, DType to); // to bool, everything but zero is true
 Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep);
+
+// The axes of a reduction (onnx_ops_reduce.c), from its attribute or operand; false after a report.
+bool node_reduced(Node *n, bool *reduces, bool *keep);
+double node_extreme(DType dtype, bool high); // the lowest value of a type, or the highest
+
+// -- Lengths that depend on data (onnx_counted.c) ----------------------------------------------
+
+const Counted *node_counted(const Node *n, const Value *v); // NULL: every length is fixed
+bool node_count(Node *n, Value *v, int axis, Value *count); // false after a report
+// Returns the smaller one of `most` and the --bound for this node.
+int64_t node_bound(Node *n, int64_t most);
+// Returns v as a result with this count: a slice of it if the count is known.
+Value *node_counted_result(Node *n, Value *v, int axis, Value *count);
+// Whether elements of a tensor of type t are before the count, as a bool tensor of its dimensions.
+Value *node_valid(Node *n, const Counted *c, const Type *t);
+// Returns x with `by` in its padding; x itself if it has none.
+Value *node_pad_with(Node *n, Value *x, double by);
 
 // -- Lookup (onnx_ops_lookup.c) ----------------------------------------------------------------
 

@@ -140,23 +140,3 @@ bool import_eye_like(Node *n) {
   n->out[0] = build_constant(n->b, type, out.data);
   return true;
 }
-
-// The size of the result depends on the data, so the data must be known.
-bool import_non_zero(Node *n) {
-  const Tensor *t;
-  if (!node_setting(n, 0, "operand", &t)) return false;
-  const Type *x = t->type;
-  int64_t count = type_count(x), found = 0, ndim = x->ndim ? x->ndim : 1;
-  for (int64_t i = 0; i < count; i++)
-    found += tensor_f(t, i) != 0;
-  // One row of indices per dimension, one column per element that is not zero.
-  int64_t *at = arena_array(n->a, int64_t, ndim * found + 1);
-  for (int64_t i = 0, k = 0; i < count; i++) {
-    if (tensor_f(t, i) == 0) continue;
-    for (int64_t rest = i, dim = x->ndim - 1; dim >= 0; rest /= x->dim[dim--])
-      at[dim * found + k] = rest % x->dim[dim];
-    k++;
-  }
-  n->out[0] = build_constant(n->b, type_new(n->im->m, DT_i64, 2, (int64_t[]){ndim, found}), at);
-  return true;
-}

@@ -110,7 +110,7 @@ static bool is_short(const Onnx__AttributeProto *body, int64_t count) {
 static bool try_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, bool *io_in_place) {
   Import *im = n->im;
   bool retry = *io_in_place;
-  int problems = im->problems.n, errors = diag_errors(im->d);
+  int problems = im->problems.all.n, errors = diag_errors(im->d);
   const char *why;
   *io_in_place = false;
   if (onnx_loop(n, r, out, n_stacked, &why)) return true;
@@ -118,7 +118,7 @@ static bool try_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, bool
   retry &= diag_errors(im->d) == errors;
   if (!retry) return why ? node_fail(n, "%s", why) : false;
   // The problems may be those of an iteration whose number is not known.
-  im->problems.n = problems;
+  im->problems.all.n = problems;
   n->b->failed = false;
   fflush(im->stream);
   im->text_seen = im->text_n;
@@ -129,6 +129,11 @@ static bool try_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, bool
 // Slices of all iterations along a dimension of their own.
 static Value *stacked(Node *n, Value *const *slice, int count, int axis, bool reverse) {
   if (!slice[0]) return NULL;
+  for (int i = 0; i < count; i++)
+    if (node_counted(n, slice[i])) {
+      node_fail(n, "slices of its iterations have lengths that depend on data");
+      return NULL;
+    }
   const Type *t = slice[0]->type;
   int64_t dim[MAX_NDIM];
   if (t->ndim == MAX_NDIM || axis < 0 || axis > t->ndim) {
@@ -358,6 +363,10 @@ Value *node_modified(Node *n, const char *attribute, Value *x) {
   if (!x || !node_attr(n, attribute)) return x;
   Binding in = {.v = x}, out;
   if (!onnx_import_body(n, attribute, attribute, &in, 1, &out, 1)) return NULL;
+  if (node_counted(n, out.v)) {
+    node_fail(n, "%s has a result whose length depends on data", attribute);
+    return NULL;
+  }
   if (out.v && out.v->type == x->type) return out.v;
   node_fail(n, "%s changes the type of its operand", attribute);
   return NULL;

@@ -276,30 +276,6 @@ bool import_tensor_scatter(Node *n) {
   return true;
 }
 
-// The elements, along an axis or of all of them, at which a constant is true.
-bool import_compress(Node *n) {
-  Value *x = n->in[0];
-  const Tensor *t;
-  int axis = 0;
-  if (!node_setting(n, 1, "condition", &t)) return false;
-  if (node_attr(n, "axis")) {
-    if (!node_axis(n, node_int(n, "axis", 0), x->type->ndim, &axis)) return false;
-  } else {
-    x = build_reshape(n->b, x, 1, (int64_t[]){type_count(x->type)});
-  }
-  int64_t count = type_count(t->type), found = 0;
-  if (t->type->ndim != 1 || count > x->type->dim[axis])
-    return node_fail(n, "its condition is %s, for %lld elements", type_text(n->a, t->type),
-                     (long long)x->type->dim[axis]);
-  // Elements beyond the condition are left out.
-  int64_t *at = arena_array(n->a, int64_t, count + 1);
-  for (int64_t i = 0; i < count; i++)
-    if (tensor_i(t, i)) at[found++] = i;
-  n->out[0] = build_op(n->b, OP_gather, IN(x, node_ints_value(n, at, (int)found)),
-                       ATTRS(a_i("axis", axis)));
-  return true;
-}
-
 // The first elements of each sequence of the batch in reverse order: y[b, t] is x[b, length[b] - 1
 // - t] for t below the length, else x[b, t].
 bool import_reverse_sequence(Node *n) {

@@ -32,6 +32,14 @@ static bool loss(Node *n, OpKind kind) {
   const char *reduction = node_str(n, "reduction", "mean");
   bool none = str_equal(reduction, "none"), mean = str_equal(reduction, "mean");
   int64_t ignore = node_int(n, "ignore_index", no_label);
+  // Padding is ignored, by a value that no other label has.
+  if (node_counted(n, labels)) {
+    if (ignore == no_label) ignore = -(1LL << 52);
+    labels = build_cast(n->b, labels, DT_i64);
+    Value *valid = labels ? node_valid(n, node_counted(n, n->in[1]), labels->type) : NULL;
+    if (!valid) return false;
+    labels = build_where(n->b, valid, labels, node_like(n, labels, (double)ignore));
+  }
   if (x->type->ndim < 2) return node_fail(n, "operand 0 has no dimension of classes");
   // The reductions of the standard.
   if (!none && !mean && !str_equal(reduction, "sum"))

@@ -29,6 +29,17 @@ static bool read_axes(Node *n, Axes *out) {
   return true;
 }
 
+bool node_reduced(Node *n, bool *reduces, bool *keep) {
+  Axes axes;
+  if (!read_axes(n, &axes)) return false;
+  for (int i = 0; i < MAX_NDIM; i++)
+    reduces[i] = false;
+  for (int i = 0; i < axes.n; i++)
+    reduces[axes.at[i]] = true;
+  *keep = axes.keep;
+  return true;
+}
+
 // A reduction over no axes is the identity.
 static Value *reduce(Node *n, OpKind kind, Value *x, const Axes *axes) {
   if (axes->n == 0) return x;
@@ -52,6 +63,16 @@ bool import_reduce_sum(Node *n) {
   return reduction(n, N_OPS, OP_reduce_sum, N_OPS);
 }
 
+double node_extreme(DType dtype, bool high) {
+  int bits = 8 * dtype_bytes[dtype];
+  double most = dtype_class[dtype] == 'F'   ? INFINITY
+                : dtype_class[dtype] == 'B' ? 1
+                : dtype_class[dtype] == 'I' ? ldexp(1, bits - 1) - 1
+                                            : ldexp(1, bits) - 1;
+  if (high) return most;
+  return dtype_class[dtype] == 'F' ? -INFINITY : dtype_class[dtype] == 'I' ? -most - 1 : 0;
+}
+
 // Without elements, the maximum is the lowest value of the type and the minimum the highest.
 static Value *extreme_of_none(Node *n, OpKind kind, DType dtype, const Axes *axes) {
   const Type *x = n->in[0]->type;
@@ -62,14 +83,7 @@ static Value *extreme_of_none(Node *n, OpKind kind, DType dtype, const Axes *axe
     k += reduced;
     if (!reduced || axes->keep) dim[ndim++] = reduced ? 1 : x->dim[i];
   }
-  // The bounds of the element type.
-  int bits = 8 * dtype_bytes[dtype];
-  double high = dtype_class[dtype] == 'F'   ? INFINITY
-                : dtype_class[dtype] == 'B' ? 1
-                : dtype_class[dtype] == 'I' ? ldexp(1, bits - 1) - 1
-                                            : ldexp(1, bits) - 1;
-  double low = dtype_class[dtype] == 'F' ? -INFINITY : dtype_class[dtype] == 'I' ? -high - 1 : 0;
-  return build_fill(n->b, dtype, ndim, dim, kind == OP_reduce_max ? low : high);
+  return build_fill(n->b, dtype, ndim, dim, node_extreme(dtype, kind == OP_reduce_min));
 }
 
 static bool is_empty(const Type *t, const Axes *axes) {

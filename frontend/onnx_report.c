@@ -1,8 +1,8 @@
 // Collects the problems of the import, which are reported in one run, grouped by cause:
 //
-//     m.onnx:/nms: error: NonMaxSuppression is not supported (2 nodes) [NN101]
-//     m.onnx:/nms: note: NonMaxSuppression, opset 13, of f32[1,100,4], f32[1,8,100]
-//     m.onnx:/loop/nms: note: NonMaxSuppression, opset 13, of ?, f32[1,8,100]
+//     m.onnx:/split: error: StringSplit is not supported (2 nodes) [NN101]
+//     m.onnx:/split: note: StringSplit, opset 20, of ?
+//     m.onnx:/split_1: note: StringSplit, opset 20, of ?
 //     hint: …
 //
 // Consequences of a reported problem are not reported: see `poisoned` in onnx_walk.h.  Bodies of a

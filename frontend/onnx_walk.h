@@ -60,11 +60,13 @@ typedef struct Import {
   FILE *stream;
   char *text;
   size_t text_n, text_seen;
-  Vec(Known) known;  // by value id
-  Op *last;          // the last op that was evaluated
-  const char *batch; // the symbol of the batch dimension, or NULL
-  bool batch_moved;  // some input had the batch in another dimension than the first
-  NameMap origins;   // to origin_text: see onnx_parameters.c
+  Vec(Known) known;     // by value id
+  Vec(Counted) counted; // by value id: onnx_counted.c
+  bool *bound_used;     // of OnnxOptions.bounds
+  Op *last;             // the last op that was evaluated
+  const char *batch;    // the symbol of the batch dimension, or NULL
+  bool batch_moved;     // some input had the batch in another dimension than the first
+  NameMap origins;      // to origin_text: see onnx_parameters.c
   const char **origin_text;
   bool has_origins;
   Vec(OnnxWhy) why;         // by weight id
@@ -170,6 +172,14 @@ bool onnx_hint(Import *im, const Value *input, int i);    // reads its value fro
 const Tensor *onnx_hinted(const Node *n, const Value *v); // known, or known by hints
 void onnx_evaluate_new(Import *im, Node *n);              // reports errors of the node
 void onnx_tidy(Import *im); // known values become constants; dead ops are erased
+
+// onnx_counted.c: the options --bound; false after a report.
+bool onnx_check_bounds(Import *im);
+bool onnx_check_bounds_used(Import *im);
+// Before and after the import of a node: sets the count of its counted operands, if it has any, and
+// their padding; then that of its results.  False after a report.
+bool onnx_counted_before(Node *n, Counted *out);
+bool onnx_counted_after(Node *n, const Counted *of);
 
 // onnx_import.c: imports the nodes of a body, in topological order, in the given scope.
 bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,

@@ -161,6 +161,14 @@ static bool check_values(const Settings *s, Diag *d) {
     if (!equals || equals == s->dims.at[i] || !equals[1] || *end || n < 1 || n > INT32_MAX)
       return diag_error(d, NULL, "--dim wants NAME=SIZE, not '%s'", s->dims.at[i]);
   }
+  // --bound NAME=N
+  for (int i = 0; i < s->bounds.n; i++) {
+    const char *equals = strrchr(s->bounds.at[i], '=');
+    char *end = NULL;
+    long long n = equals ? strtoll(equals + 1, &end, 10) : 0;
+    if (!equals || equals == s->bounds.at[i] || !equals[1] || *end || n < 1 || n > INT32_MAX)
+      return diag_error(d, NULL, "--bound wants NAME=SIZE, not '%s'", s->bounds.at[i]);
+  }
   // --train is for whole weights.
   bool ok = true;
   for (int i = 0; i < s->freeze.n; i++) {

@@ -59,6 +59,8 @@ static const char *describe_text(Arena *a, const Settings *s, const Compiled *c,
   if (strcmp(s->init, "keep") != 0) strbuf_addf(&b, ", \"init\": %s", json_string(a, s->init));
   if (s->dims.n)
     strbuf_addf(&b, ", \"dims\": %s", json_string(a, strings_joined(a, &s->dims, ",")));
+  if (s->bounds.n)
+    strbuf_addf(&b, ", \"bounds\": %s", json_string(a, strings_joined(a, &s->bounds, ",")));
   if (s->no_decay) strbuf_addf(&b, ", \"no_decay\": %s", json_string(a, s->no_decay));
   if (s->groups.n)
     strbuf_addf(&b, ", \"groups\": %s", json_string(a, strings_joined(a, &s->groups, ";")));

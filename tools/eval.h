@@ -7,11 +7,13 @@
 //     eval_compare.c  two results that should be equal
 //     eval_onnx.c     cases of the ONNX backend test suite
 //     eval_npy.c      NumPy's files
+//     eval_trim.c     outputs with a length that depends on data
 
 #ifndef TOOLS_EVAL_H
 #define TOOLS_EVAL_H
 
 #include "base/vec.h"
+#include "frontend/onnx.h"
 #include "ir/analysis/boxes.h"
 #include "ir/op.h"
 
@@ -43,6 +45,12 @@ const char *param_label(const Value *v, Arena *a);
 // taken from `have` (NULL: empty) if it has them, and made otherwise.
 bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Values *out, Arena *a,
                  Diag *d);
+
+// -- eval_trim.c -----------------------------------------------------------------------------
+
+// Cuts outputs with a length that depends on data to that length, and removes the outputs that
+// count.
+void values_trim(Values *io, const OnnxCounts *counts, Module *m, Arena *a);
 
 // -- eval_run.c ------------------------------------------------------------------------------
 

@@ -78,8 +78,8 @@ static bool read_data(Case *c, Module *m, int set, const char *what, Tensor *t, 
   return true;
 }
 
-static Outcome run_model(Case *c, const Module *m, const Tensor *in, int n_in, const Tensor *want,
-                         int n_want) {
+static Outcome run_model(Case *c, Module *m, const OnnxCounts *counts, const Tensor *in, int n_in,
+                         const Tensor *want, int n_want) {
   Graph *g = m->graphs;
   graph_renumber(g);
   Values values = {0}, have = {0}, out = {0};
@@ -104,6 +104,7 @@ static Outcome run_model(Case *c, const Module *m, const Tensor *in, int n_in, c
   if (!eval_inputs(g, c->o, &have, &values, c->a, c->d) ||
       !eval_run(g, c->o, &values, &out, c->a, c->d))
     return WRONG;
+  values_trim(&out, counts, m, c->a);
   if (out.n != n_want) {
     diag_error(c->d, NULL, "there are %d outputs and should be %d", out.n, n_want);
     return WRONG;
@@ -140,11 +141,12 @@ static Outcome run_data(Case *c, int set) {
     const char *hints[MAX_INPUTS];
     for (int i = 0; i < n_in; i++)
       hints[i] = data_path(c, set, "input", i);
-    OnnxOptions o = {.keep_f64 = true, .hints = hints, .n_hints = n_in};
+    OnnxCounts counts = {.arena = c->a};
+    OnnxOptions o = {.keep_f64 = true, .hints = hints, .n_hints = n_in, .counts = &counts};
     m = onnx_import(str_format(c->a, "%s/model.onnx", c->folder), &o, c->d);
     PipelineOptions p = {.verify_each = true, .bisect_limit = -1};
     bool ok = m && (!c->pipeline || pipeline_run(m, c->pipeline, &p, c->d));
-    if (ok) outcome = run_model(c, m, in, n_in, want, n_want);
+    if (ok) outcome = run_model(c, m, &counts, in, n_in, want, n_want);
     if (m) module_free(m);
   }
   module_free(types);

@@ -4,13 +4,14 @@
 #ifndef TOOLS_INPUT_H
 #define TOOLS_INPUT_H
 
-#include "ir/graph.h"
+#include "frontend/onnx.h"
 #include "options.h"
 
 typedef struct InputOptions {
   int64_t batch, devices;
   const char *batch_dim, *external_data_dir;
-  Strings dims;
+  Strings dims, bounds;
+  OnnxCounts *counts; // or NULL
   bool keep_types, train_mode;
 } InputOptions;
 
@@ -20,6 +21,8 @@ typedef struct InputOptions {
       INTEGER("batch", 0, &(o).batch, "B", "the batch size; 0: as in the model"),                  \
       STRING("batch-dim", 0, &(o).batch_dim, "NAME", "the symbolic dimension that is the batch"),  \
       LIST("dim", 0, &(o).dims, "NAME=VALUE", "the size of another symbolic dimension"),           \
+      LIST("bound", 0, &(o).bounds, "NAME=N",                                                      \
+           "the bound of a length that depends on data, of a node or a result"),                   \
       STRING("external-data-dir", 0, &(o).external_data_dir, "DIR",                                \
              "one more folder that external data may lie in"),                                     \
       FLAG("keep-types", 0, &(o).keep_types,                                                       \

@@ -137,6 +137,8 @@ static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxFindin
                        .batch_first = true,
                        .dims = s->dims.at,
                        .n_dims = s->dims.n,
+                       .bounds = s->bounds.at,
+                       .n_bounds = s->bounds.n,
                        .external_data_dir = s->external_data_dir,
                        .train_mode = s->train_mode,
                        .unread = s->emit == EMIT_plan || s->emit == EMIT_onnx,

@@ -16,7 +16,8 @@
 static const char *pipeline, *same_as, *graph_name, *kernels = "reference";
 static EvalOptions eval = {.seed = 1, .lr = 0.01, .tolerance = 1e-5};
 static Strings inputs, outputs;
-static InputOptions import;
+static OnnxCounts counts;
+static InputOptions import = {.counts = &counts};
 static bool onnx_test;
 
 static const Option options[] = {
@@ -76,10 +77,13 @@ static bool run(Module *m, const char *passes_text, Values *in, Values *out, Are
   if (!g) return false;
   Values have = *in;
   graph_renumber(g);
-  return eval_inputs(g, &eval, &have, in, a, d) && eval_run(g, &eval, in, out, a, d);
+  if (!eval_inputs(g, &eval, &have, in, a, d) || !eval_run(g, &eval, in, out, a, d)) return false;
+  values_trim(out, &counts, m, a);
+  return true;
 }
 
 static bool eval_file(const char *path, Arena *a, Diag *d) {
+  counts.arena = a;
   Module *first = input_read(path, &import, d), *second = NULL;
   if (!first) return false;
   if (same_as) second = module_clone(first);

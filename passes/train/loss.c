@@ -97,6 +97,13 @@ static Value *build_one(LossPass *p, const LossSpec *s) {
   }
   Value *x = r->use.value;
   const Loc *loc = x->def ? x->def->loc : x->loc;
+  // Its padding would count as rows.
+  if (graph_find_output(p->g, str_format(p->scratch, "%s.count", s->output))) {
+    diag_error(p->d, loc, "output '%s' has a length that depends on data, and no loss can be of it",
+               s->output);
+    diag_hint(p->d, "compute the loss in the model, as a mean of the selected rows");
+    return NULL;
+  }
   if (dtype_class[x->type->dtype] != 'F') {
     diag_problem(p->d, PROBLEM_loss, loc, "output '%s' is %s, and no loss can be", s->output,
                  type_text(p->scratch, x->type));

@@ -810,14 +810,54 @@ def one_round():
 
 
 def refused():
-    """Operators with results of unknown size, and settings that are not possible."""
-    return model([node("Unique", "x", "a", "/unique"), node("NonMaxSuppression", "boxes scores", "b", "/nms"),
-                  node("Compress", "x mask", "c", "/compress", axis=0), node("TopK", "x k", "d e", "/top"),
+    """Settings that are not possible."""
+    return model([node("Unique", "x none", "a", "/unique"), node("NonMaxSuppression", "x scores", "b", "/nms"),
+                  node("Compress", "x mask", "c", "/compress", axis=1), node("TopK", "x k", "d e", "/top"),
                   node("ScatterElements", "x i x", "f", "/scatter", reduction="mean"),
                   node("ScatterND", "x i x", "g", "/scatter_nd"), node("BitShift", "i i", "h", "/shift", direction="UP"),
-                  node("Bernoulli", "x", "j", "/bernoulli", dtype=16 + 100)],
-                 [value("x", [4, 6]), value("mask", [4], BOOL), value("i", [4, 6], I64), value("boxes", [1, 5, 4]),
-                  value("scores", [1, 2, 5])], "a b c d e f g h j", [ints("k", 7)])
+                  node("Bernoulli", "x", "j", "/bernoulli", dtype=16 + 100), node("Unique", "long", "l", "/wide", axis=0)],
+                 [value("x", [4, 6]), value("mask", [7], BOOL), value("i", [4, 6], I64), value("none", [1]),
+                  value("scores", [1, 2, 5]), value("long", [3, 300])], "a b c d e f g h j l", [ints("k", 7)])
+
+
+SELECTED = [node("NonZero", "mask", "at", "/at"), node("Transpose", "at", "rows", "/rows"),
+            node("GatherND", "x rows", "s", "/s")]  # [at most 4, 6]
+SELECTED_INPUTS = [value("x", [4, 6]), value("mask", [4], BOOL), value("other", [4], BOOL)]
+
+
+def selected():
+    """Rows where a mask is true, and their mean; rows of a matrix where another one is."""
+    return model([*SELECTED, node("ReduceMean", "s", "mean", "/mean"), node("Compress", "x other", "c", "/compress", axis=0)],
+                 SELECTED_INPUTS, "s mean c")
+
+
+def constant_lengths():
+    """Lengths that depend on constants are known."""
+    return model([node("NonZero", "flags", "at", "/at"), node("Compress", "x flags", "c", "/compress", axis=0),
+                  node("Unique", "numbers", "u f i n", "/unique"), node("Cast", "flags_i", "flags", "/flags", to=BOOL),
+                  node("NonMaxSuppression", "boxes scores most iou", "b", "/nms")],
+                 [value("x", [4, 6])], "at c u f i n b",
+                 [ints("flags_i", 1, 0, 1, 1), ints("numbers", 3, 1, 3, 2, 1, 3), ints("most", 2), numbers("iou", 0.5),
+                  numpy_helper.from_array(np.array([[[0, 0, 1, 1], [0, 0, 1, .9], [2, 2, 3, 3]]], np.float32), "boxes"),
+                  numpy_helper.from_array(np.array([[[.8, .9, .7]]], np.float32), "scores")])
+
+
+def lengths():
+    """Operators that cannot read, or join, values of a length that depends on data."""
+    return model([*SELECTED, node("Compress", "x other", "c", "/compress", axis=0),
+                  node("Add", "s c", "a", "/two_masks"), node("Add", "s x", "b", "/fixed"),
+                  node("Concat", "s x", "d", "/concat", axis=0), node("Slice", "s zero one zero", "e", "/slice"),
+                  node("Reshape", "s four", "f", "/literal"), node("Reshape", "s pairs", "g", "/joined"),
+                  node("Shape", "s", "shape", "/shape"), node("ConstantOfShape", "shape", "h", "/of_shape"),
+                  node("Softmax", "s", "i", "/softmax", axis=0), node("MatMul", "t s", "j", "/product"),
+                  node("Transpose", "s", "t", "/t"), node("TopK", "s one", "k l", "/top", axis=0),
+                  node("InstanceNormalization", "s3 six six", "m", "/norm"), node("Unsqueeze", "s two", "s3", "/s3"),
+                  node("ReduceLogSumExp", "s", "n", "/lse"), node("Gather", "s first", "o", "/row", axis=0),
+                  node("CumSum", "s zero", "p", "/sums", reverse=1), node("Expand", "s wide", "q", "/expand"),
+                  node("ScatterND", "x rows x", "r", "/scatter")],
+                 SELECTED_INPUTS, "a b d e f g h i j k l m n o p q r",
+                 [ints("zero", 0), ints("one", 1), ints("two", 2), ints("four", 4, 6), ints("pairs", -1, 12), ints("first", 0),
+                  ints("wide", 4, 6), weight("six", 6)])
 
 
 def data_dependent():
@@ -944,9 +984,9 @@ def main():
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
               quantized_errors, quantized_between, hostile, branch_errors, loops, loop_errors, grown_state, long_loop_errors, signal_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
-              constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, many_unknown, refused_bodies,
-              one_round, sequence_first, untrained, newer_opset, odd_inputs,
-              data_dependent,
+              constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
+              many_unknown, refused_bodies, one_round, sequence_first, untrained, newer_opset, odd_inputs,
+              refused, data_dependent, selected, constant_lengths, lengths,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute, attribute_types, attribute_zero, function_powers, image_errors, sampling_errors,
               resized):
