@@ -12,8 +12,10 @@
 //     reductions               over the counted dimension see the neutral element in the padding;
 //                              a mean divides by the count
 //     lookups by counted indices        have counted results
-//     scatters by counted indices       write the first row again in place of padding, or add zeros
-//     Shape, Size              have the count, so that a shape of it is no constant
+//     scatters by counted indices       write the first row again in place of padding, or combine
+//                                       rows with the neutral element
+//     Shape, Size              have the count.  Reshape, Expand, Slice, ConstantOfShape and Range
+//                              read it where it is the length of their result
 //
 // Operands with the same count are those whose counts are the same ops of the same values: a mask
 // that an exporter wrote twice is one mask.
@@ -39,7 +41,7 @@ bool node_count(Node *n, Value *v, int axis, Value *count) {
     return node_fail(n, "its result has two dimensions whose lengths depend on data");
   while (im->counted.n <= (int)v->id)
     vec_push(im->a, &im->counted, (Counted){0});
-  im->counted.at[v->id] = (Counted){count, axis};
+  im->counted.at[v->id] = (Counted){count, axis, v->type->dim[axis]};
   return true;
 }
 
@@ -62,6 +64,8 @@ Value *node_pad_with(Node *n, Value *x, double by) {
   return y && node_count(n, y, is.axis, is.count) ? y : NULL;
 }
 
+enum { MOST_COMPARED = 10000 };
+
 // Whether two values are the same ops of the same values.  `io_left`: comparisons left.
 static bool same_value(const Value *x, const Value *y, int *io_left) {
   if (x == y) return true;
@@ -76,8 +80,110 @@ static bool same_value(const Value *x, const Value *y, int *io_left) {
 }
 
 static bool same_count(const Counted *x, const Counted *y) {
-  int left = 10000;
+  int left = MOST_COMPARED;
   return same_value(x->count, y->count, &left);
+}
+
+// -- Lengths in shapes -----------------------------------------------------------------------
+
+static Value *of_op(const Op *op) {
+  return op->in[0].value;
+}
+
+// Returns the value with element *io_at of v in its first place, an operand of the shape
+// arithmetic; NULL at its end.
+static const Value *source(const Node *n, const Value *v, int64_t *io_at) {
+  const Op *op = v->def;
+  if (!op || v->type->ndim > 1) return NULL;
+  const Tensor *index = op->kind == OP_gather ? node_known(n, op->in[1].value) : NULL;
+  switch ((int)op->kind) {
+  case OP_cast:
+  case OP_reshape: return of_op(op);
+  case OP_slice:
+    *io_at = attr_list(op, "starts")[0] + *io_at * attr_list(op, "steps")[0];
+    return of_op(op);
+  case OP_gather:
+    if (!index || of_op(op)->type->ndim != 1) return NULL;
+    *io_at = tensor_i(index, *io_at);
+    if (*io_at < 0) *io_at += of_op(op)->type->dim[0];
+    return of_op(op);
+  case OP_concat:
+    for (int i = 0; i < op->n_in; i++) {
+      int64_t length = type_count(op->in[i].value->type);
+      if (*io_at < length) return op->in[i].value;
+      *io_at -= length;
+    }
+    return NULL;
+  default: return NULL;
+  }
+}
+
+const Value *node_unreshaped(const Value *v) {
+  while (v->def && v->def->kind == OP_reshape)
+    v = of_op(v->def);
+  return v;
+}
+
+// The mask whose true elements v counts, as a sum over all of it; NULL: none.
+static const Value *counted_mask(const Value *v) {
+  const Op *op = v->def;
+  if (!op || op->kind != OP_reduce_sum || attr_n(op, "axes") != of_op(op)->type->ndim) return NULL;
+  const Value *x = of_op(op);
+  while (x->def && (x->def->kind == OP_cast || x->def->kind == OP_reshape) &&
+         x->type->dtype != DT_bool)
+    x = of_op(x->def);
+  return x->type->dtype == DT_bool ? node_unreshaped(x) : NULL;
+}
+
+// Whether v is the count, by the same ops or as the sum of the same mask.
+static bool is_count(const Value *count, const Value *v) {
+  int left = MOST_COMPARED;
+  if (same_value(count, v, &left)) return true;
+  const Value *mask = counted_mask(v);
+  return mask && count->def && count->def->kind == OP_nonzero &&
+         same_value(node_unreshaped(of_op(count->def)), mask, &left);
+}
+
+bool node_length(const Node *n, const Value *v, int64_t at, Length *out) {
+  const Import *im = n->im;
+  for (; v; v = source(n, v, &at)) {
+    const Tensor *known = node_known(n, v);
+    if (known) {
+      *out = (Length){tensor_i(known, at), NULL};
+      return true;
+    }
+    // The count of a value; its dimension is the bound.
+    for (int i = 0; type_count(v->type) == 1 && i < im->counted.n; i++) {
+      const Counted *c = &im->counted.at[i];
+      if (!c->count || !is_count(c->count, v)) continue;
+      *out = (Length){c->bound, c->count};
+      return true;
+    }
+  }
+  return false;
+}
+
+bool node_lengths(Node *n, int i, const char *what, Ints *out, Value **count, int *axis) {
+  const Value *v = n->in[i];
+  *count = NULL;
+  bool given, counted = v && !node_known(n, v) && v->type->ndim == 1 && v->def;
+  int64_t *at = arena_array(n->a, int64_t, counted ? v->type->dim[0] + 1 : 1);
+  for (int k = 0; counted && k < (int)v->type->dim[0]; k++) {
+    Length length;
+    counted = node_length(n, v, k, &length) && !(length.count && *count);
+    if (!counted) break;
+    at[k] = length.number;
+    if (!length.count) continue;
+    *count = length.count;
+    *axis = k;
+  }
+  // Not a shape of such a value: it must be known.
+  if (!counted) {
+    *count = NULL;
+    return node_ints(n, i, what, out, &given);
+  }
+  *out = (Ints){(int)v->type->dim[0], at};
+  return true;
 }
 
 // -- The bound -------------------------------------------------------------------------------
@@ -334,9 +440,14 @@ static int regrouped(Node *n, Counted *c, const Ints *shape) {
 
 static int reshape(Node *n, Counted *c) {
   Ints shape;
-  bool given;
-  if (!node_ints(n, 1, "shape", &shape, &given)) return FAILED;
-  return regrouped(n, c, &shape);
+  Value *count;
+  int at;
+  if (!node_lengths(n, 1, "shape", &shape, &count, &at)) return FAILED;
+  if (!count) return regrouped(n, c, &shape);
+  // The model writes the length as the count: it must be that of the result.
+  int axis = regrouped(n, c, NULL);
+  if (axis == FAILED || (axis == at && same_count(c, &(Counted){count, 0, 0}))) return axis;
+  return refuse(n, "it joins or splits a dimension whose length depends on data");
 }
 
 static int flatten(Node *n, Counted *c) {
@@ -345,29 +456,36 @@ static int flatten(Node *n, Counted *c) {
 
 static int expand(Node *n, Counted *c) {
   Ints shape;
-  bool given;
-  if (!node_ints(n, 1, "shape", &shape, &given)) return FAILED;
+  Value *count;
+  int place;
+  if (!node_lengths(n, 1, "shape", &shape, &count, &place)) return FAILED;
   int ndim = n->out[0]->type->ndim, axis = ndim - node_ndim(n, 0) + c->axis;
   int at = axis - (ndim - shape.n);
-  if (at >= 0 && shape.at[at] != 1)
+  if (count && place == at && same_count(c, &(Counted){count, 0, 0})) return axis;
+  if (count || (at >= 0 && shape.at[at] != 1))
     return refuse(n, "its shape has a number where the length depends on data, and 1 is needed");
   return axis;
 }
 
 static int slice(Node *n, Counted *c) {
   Ints begin, end, axes, by;
+  Value *count;
   bool given, has_axes, has_steps;
-  if (!node_ints(n, 1, "starts", &begin, &given) || !node_ints(n, 2, "ends", &end, &given) ||
+  int at;
+  if (!node_ints(n, 1, "starts", &begin, &given) ||
+      !node_lengths(n, 2, "ends", &end, &count, &at) ||
       !node_ints(n, 3, "axes", &axes, &has_axes) || !node_ints(n, 4, "steps", &by, &has_steps))
     return FAILED;
   for (int i = 0; i < begin.n; i++) {
     int64_t axis = has_axes ? axes.at[i] : i;
     if ((axis < 0 ? axis + node_ndim(n, 0) : axis) != c->axis) continue;
-    // As PyTorch writes x[:].
-    bool whole = begin.at[i] == 0 && end.at[i] >= INT32_MAX && (!has_steps || by.at[i] == 1);
-    if (!whole) return refuse_axis(n);
+    // As PyTorch writes x[:], and x[:n] with the length n.
+    bool all = count && i == at ? same_count(c, &(Counted){count, 0, 0}) : end.at[i] >= INT32_MAX;
+    if (begin.at[i] != 0 || !all || (has_steps && by.at[i] != 1)) return refuse_axis(n);
+    count = NULL;
   }
-  return c->axis;
+  // A part of another dimension would be a second length that depends on data.
+  return count ? refuse_axis(n) : c->axis;
 }
 
 static int split(Node *n, Counted *c) {
@@ -428,8 +546,7 @@ static int gather_nd(Node *n, Counted *c) {
 }
 
 static int scattered(Node *n, Counted *c) {
-  const char *how = node_str(n, "reduction", "none");
-  if (str_equal(how, "add") || str_equal(how, "mul") || !n->out[0]) return NONE;
+  if (!str_equal(node_str(n, "reduction", "none"), "none") || !n->out[0]) return NONE;
   // Without a selected row nothing is written.
   Value *any = node_binary(n, OP_greater, c->count, node_like(n, c->count, 0));
   const Type *t = n->out[0]->type;
@@ -465,11 +582,12 @@ static bool pad_high(Node *n) {
   return pad_reduced(n, node_extreme(n->in[0]->type->dtype, true));
 }
 
-// The first row in place of the padding: it is written several times.  Rows that are added are
-// zero.
+// Padding writes the first row once more, or combines a row with the neutral element.  The copies
+// of the first row pass no gradient: it would count several times.
 static bool pad_scattered(Node *n) {
   const Counted *index = node_counted(n, n->in[1]), *u = node_counted(n, n->in[2]);
   const char *how = node_str(n, "reduction", "none");
+  DType dtype = n->in[2]->type->dtype;
   if (!index || !u || index->axis != u->axis || node_counted(n, n->in[0])) {
     refuse(n, "its indices and updates are not counted along the same dimension");
     return false;
@@ -479,19 +597,26 @@ static bool pad_scattered(Node *n) {
     return false;
   }
   Counted c = *index;
-  bool adds = str_equal(how, "add"), multiplies = str_equal(how, "mul");
-  if (adds || multiplies) n->in[2] = node_pad_with(n, n->in[2], multiplies);
-  Value *at = node_count_up(n, n->in[1]->type->dim[c.axis]);
-  if (!at || !n->in[2]) return false;
-  Value *row =
-      build_where(n->b, node_valid(n, &(Counted){c.count, 0}, at->type), at, node_like(n, at, 0));
-  for (int i = 1; i < 3 && row; i++) {
-    if (i == 2 && (adds || multiplies)) break;
-    Value *rows = build_op(n->b, OP_gather, IN(n->in[i], row), ATTRS(a_i("axis", c.axis)));
-    if (!rows || !node_count(n, rows, c.axis, c.count)) return false;
-    n->in[i] = rows;
+  // Indices of the padding are in range.
+  Value *at = node_count_up(n, c.bound), *rows = n->in[2];
+  Value *valid = at ? node_valid(n, &(Counted){c.count, 0, c.bound}, at->type) : NULL;
+  Value *row = valid ? build_where(n->b, valid, at, node_like(n, at, 0)) : NULL;
+  Attrs along = ATTRS(a_i("axis", c.axis));
+  n->in[1] = row ? build_op(n->b, OP_gather, IN(n->in[1], row), along) : NULL;
+  if (str_equal(how, "none")) {
+    Value *copies = row ? build_op(n->b, OP_gather, IN(rows, row), along) : NULL;
+    if (copies && dtype_class[dtype] == 'F') copies = node_unary(n, OP_detach, copies);
+    Value *whole = copies ? node_valid(n, &c, rows->type) : NULL;
+    n->in[2] = whole ? build_where(n->b, whole, rows, copies) : NULL;
+  } else {
+    double neutral = str_equal(how, "mul")   ? 1
+                     : str_equal(how, "max") ? node_extreme(dtype, false)
+                     : str_equal(how, "min") ? node_extreme(dtype, true)
+                                             : 0;
+    n->in[2] = node_pad_with(n, rows, neutral);
   }
-  return row != NULL;
+  if (!n->in[1] || !n->in[2] || !node_count(n, n->in[1], c.axis, c.count)) return false;
+  return node_counted(n, n->in[2]) || node_count(n, n->in[2], c.axis, c.count);
 }
 
 // -- The table -------------------------------------------------------------------------------

@@ -34,7 +34,14 @@ typedef struct Sequence {
 typedef struct Counted {
   Value *count; // NULL: every length is fixed
   int axis;
+  int64_t bound;
 } Counted;
+
+// An entry of a shape: a number, or the bound of a count.
+typedef struct Length {
+  int64_t number;
+  Value *count; // NULL: known
+} Length;
 
 // The reason that an initializer is trained, frozen or a constant: rows of `reasons` in
 // onnx_parameters.c.
@@ -226,6 +233,12 @@ const Counted *node_counted(const Node *n, const Value *v); // NULL: every lengt
 bool node_count(Node *n, Value *v, int axis, Value *count); // false after a report
 // Returns the smaller one of `most` and the --bound for this node.
 int64_t node_bound(Node *n, int64_t most);
+// Reads element `at` of v, in shape arithmetic; false if it is neither known nor a count.
+bool node_length(const Node *n, const Value *v, int64_t at, Length *out);
+// Returns the operand of the reshapes that end in v.
+const Value *node_unreshaped(const Value *v);
+// The same as node_ints, of a list that may have one count: its bound, with *count and its place.
+bool node_lengths(Node *n, int i, const char *what, Ints *out, Value **count, int *place);
 // Returns v as a result with this count: a slice of it if the count is known.
 Value *node_counted_result(Node *n, Value *v, int axis, Value *count);
 // Whether elements of a tensor of type t are before the count, as a bool tensor of its dimensions.

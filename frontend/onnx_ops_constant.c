@@ -70,10 +70,11 @@ bool import_constant(Node *n) {
 
 bool import_constant_of_shape(Node *n) {
   Ints shape;
-  bool given;
+  Value *count;
+  int place;
   DType dtype = DT_f32;
   double value = 0;
-  if (!node_ints(n, 0, "shape", &shape, &given)) return false;
+  if (!node_lengths(n, 0, "shape", &shape, &count, &place)) return false;
   const Onnx__AttributeProto *a = node_attr(n, "value");
   // A tensor of one element, by default 0 in f32.
   if (a && a->t) {
@@ -85,13 +86,23 @@ bool import_constant_of_shape(Node *n) {
   }
   if (!node_shape(n, shape.n, shape.at)) return false;
   n->out[0] = build_fill(n->b, dtype, shape.n, shape.at, value);
-  return true;
+  return !count || node_count(n, n->out[0], place, count);
 }
 
 bool import_range(Node *n) {
   DType dtype = n->in[0]->type->dtype;
   const Tensor *t[3];
   static const char *const what[] = {"start", "limit", "delta"};
+  // 0, 1, 2 … up to a count.
+  Length limit;
+  const Tensor *first = node_known(n, n->in[0]), *delta = node_known(n, n->in[2]);
+  bool scalars = type_count(n->in[0]->type) * type_count(n->in[2]->type) == 1;
+  if (scalars && first && delta && tensor_f(first, 0) == 0 && tensor_f(delta, 0) == 1 &&
+      node_length(n, n->in[1], 0, &limit) && limit.count) {
+    Value *all = node_count_up(n, limit.number);
+    n->out[0] = all ? build_cast(n->b, all, dtype) : NULL;
+    return node_count(n, n->out[0], 0, limit.count);
+  }
   for (int i = 0; i < 3; i++) {
     if (!node_setting(n, i, what[i], &t[i])) return false;
     if (type_count(t[i]->type) != 1) return node_fail(n, "its %s is not one number", what[i]);

@@ -26,6 +26,20 @@ static Value *take(Node *n, Value *x, Value *index) {
   return build_op(n->b, OP_gather, IN(x, index), ATTRS(a_i("axis", 0)));
 }
 
+// Returns the mask that is expanded along the last dimensions of x, all others being the same;
+// NULL: x is not expanded.
+static Value *expanded_from(const Value *x) {
+  const Op *op = x->def;
+  if (!op || op->kind != OP_broadcast) return NULL;
+  Value *from = op->in[0].value;
+  const Type *t = x->type, *tf = from->type;
+  if (tf->ndim != t->ndim || type_count(tf) == 0) return NULL;
+  int same = 0;
+  while (same < t->ndim && tf->dim[same] == t->dim[same])
+    same++;
+  return product(tf->dim, same, tf->ndim) == 1 ? from : NULL;
+}
+
 // -- NonZero and Compress --------------------------------------------------------------------
 
 bool import_non_zero(Node *n) {
@@ -38,14 +52,31 @@ bool import_non_zero(Node *n) {
     if (!node_setting(n, 0, "operand", &initial)) return false;
     x = build_constant(n->b, initial->type, initial->data);
   }
-  Value *flags = node_cast(n, x, DT_bool);
-  // Padding selects nothing.
+  // An expanded mask selects whole rows: all elements of each row that it selects.
   const Counted *c = node_counted(n, x);
+  Value *rows = c ? NULL : expanded_from(x);
+  int64_t all = type_count(t), inside = rows && all ? all / type_count(rows->type) : 1;
+  int64_t bound = node_bound(n, all);
+  if (bound % inside) {
+    rows = NULL;
+    inside = 1;
+  }
+  Value *flags = node_cast(n, rows ? rows : x, DT_bool);
+  // Padding selects nothing.
   if (c) flags = node_binary(n, OP_and, flags, node_valid(n, c, t));
+  while (flags && flags->def && flags->def->kind == OP_reshape)
+    flags = flags->def->in[0].value;
   flags = vector(n, flags);
   if (!flags) return false;
-  int64_t bound = node_bound(n, flags->type->dim[0]);
-  Value *index = true_elements(n, flags, bound, &count), *part[MAX_NDIM];
+  Value *index = true_elements(n, flags, bound / inside, &count), *part[MAX_NDIM];
+  if (inside > 1 && index) {
+    int64_t dim[2] = {bound / inside, inside};
+    Value *from = node_mul(n, index, node_like(n, index, (double)inside));
+    from = from ? build_reshape(n->b, from, 2, (int64_t[]){dim[0], 1}) : NULL;
+    index = vector(n, node_add(n, from, node_count_up(n, inside)));
+    count = node_mul(n, count, node_scalar(n, DT_i64, (double)inside));
+    if (!index) return false;
+  }
   // A row for each dimension.
   for (int i = 0; i < ndim; i++) {
     Value *at = index;

@@ -7,9 +7,14 @@
 bool import_reshape(Node *n) {
   const Type *x = n->in[0]->type;
   Ints shape;
-  bool given;
-  if (!node_ints(n, 1, "shape", &shape, &given)) return false;
+  bool given = node_list(n, "shape", &shape) || node_in(n, 1);
+  Value *count_of = NULL;
+  int place;
   if (!given) return node_fail(n, "has no shape");
+  if (!node_list(n, "shape", &shape) && !node_lengths(n, 1, "shape", &shape, &count_of, &place))
+    return false;
+  if (count_of && !node_counted(n, n->in[0]))
+    return node_fail(n, "its shape has a length that depends on data, and its operand has none");
   if (shape.n > MAX_NDIM)
     return node_fail(n, "a tensor of %d dimensions; the limit is %d", shape.n, MAX_NDIM);
   bool allow_zero = node_int(n, "allowzero", 0) != 0;
@@ -176,9 +181,12 @@ static int64_t clamp_bound(int64_t at, int64_t length, int64_t low, int64_t high
 bool import_slice(Node *n) {
   const Type *x = n->in[0]->type;
   Ints begin, end, axes, by;
+  Value *count = NULL;
+  int place = 0, counted_axis = 0;
   bool given, has_axes, has_steps;
   if (!node_ints(n, 1, "starts", &begin, &given)) return false;
-  if (!node_ints(n, 2, "ends", &end, &given)) return false;
+  if (!node_list(n, "ends", &end) && !node_lengths(n, 2, "ends", &end, &count, &place))
+    return false;
   if (!node_ints(n, 3, "axes", &axes, &has_axes)) return false;
   if (!node_ints(n, 4, "steps", &by, &has_steps)) return false;
   if (begin.n != end.n || (has_axes && axes.n != begin.n) || (has_steps && by.n != begin.n))
@@ -193,6 +201,13 @@ bool import_slice(Node *n) {
     int axis;
     if (!node_axis(n, has_axes ? axes.at[i] : i, x->ndim, &axis)) return false;
     int64_t length = x->dim[axis], step = has_steps ? by.at[i] : 1;
+    if (count && i == place) {
+      counted_axis = axis;
+      if (begin.at[i] != 0 || step != 1 || end.at[i] > length)
+        return node_fail(n,
+                         "its end depends on data: only the first elements, without a step, of a "
+                         "dimension of the bound or more are supported");
+    }
     if (step == 0 || step == INT64_MIN) return node_fail(n, "a step of %lld", (long long)step);
     // With a negative step the end is one before the first element.
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? length : length - 1;
@@ -207,11 +222,12 @@ bool import_slice(Node *n) {
     whole = whole && shape[axis] == length && steps[axis] == 1;
   }
   n->out[0] =
-      whole ? n->in[0]
-            : build_op(n->b, OP_slice, IN(n->in[0]),
-                       ATTRS(a_list("starts", starts, x->ndim), a_list("steps", steps, x->ndim),
-                             a_list("shape", shape, x->ndim)));
-  return true;
+      whole && (!count || node_counted(n, n->in[0]))
+          ? n->in[0]
+          : build_op(n->b, OP_slice, IN(n->in[0]),
+                     ATTRS(a_list("starts", starts, x->ndim), a_list("steps", steps, x->ndim),
+                           a_list("shape", shape, x->ndim)));
+  return !count || node_counted(n, n->in[0]) || node_count(n, n->out[0], counted_axis, count);
 }
 
 bool import_pad(Node *n) {
@@ -293,8 +309,9 @@ bool import_center_crop_pad(Node *n) {
 bool import_expand(Node *n) {
   const Type *x = n->in[0]->type;
   Ints shape;
-  bool given;
-  if (!node_ints(n, 1, "shape", &shape, &given)) return false;
+  Value *count;
+  int place;
+  if (!node_lengths(n, 1, "shape", &shape, &count, &place)) return false;
   int ndim = shape.n > x->ndim ? shape.n : x->ndim;
   int64_t dim[MAX_NDIM];
   if (ndim > MAX_NDIM) return node_shape(n, ndim, NULL);
@@ -309,7 +326,12 @@ bool import_expand(Node *n) {
   }
   if (!node_shape(n, ndim, dim)) return false;
   n->out[0] = build_broadcast(n->b, n->in[0], ndim, dim);
-  return true;
+  if (!count || node_counted(n, n->in[0])) return true;
+  // One element becomes as many as the count.
+  int axis = ndim - shape.n + place, from = axis - (ndim - x->ndim);
+  if (from >= 0 && x->dim[from] != 1)
+    return node_fail(n, "%s does not expand to a length that depends on data", type_text(n->a, x));
+  return node_count(n, n->out[0], axis, count);
 }
 
 // One dimension after another: (before, 1, rest) is broadcast to (before, times, rest).

@@ -14,10 +14,11 @@ from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scra
 from plans import norm, read_weights
 
 HERE = pathlib.Path(__file__).resolve().parent / "lengths"
-MODELS = ["words.torchscript", "selected.torchscript", "mean.torchscript", "mean.dynamo", "chosen.torchscript"]
+MODELS = ["words.torchscript", "selected.torchscript", "mean.torchscript", "mean.dynamo", "chosen.torchscript",
+          "put.torchscript", "put.dynamo"]
 CUTS = [["-g", 2, "--plan", "dp"], ["-g", 4, "--plan", "dp"], ["-g", 2, "--plan", "tp"], ["-g", 4, "--plan", "dp=2,tp=2"],
         ["-g", 2, "--plan", "zero3"], ["-g", 2, "--plan", "pp"], ["-g", 2, "--plan", "auto"]]
-CUT_MODELS = ["words.torchscript", "selected.torchscript", "mean.dynamo"]
+CUT_MODELS = ["words.torchscript", "selected.torchscript", "mean.dynamo", "put.dynamo"]
 LIMIT, COUNT = 1e-6, 17  # 17 labels
 WANT = json.loads((HERE / "expected.json").read_text())
 

@@ -4,7 +4,8 @@
 
 Rows of a tensor are selected by a random mask: none, some or all of them.  Random operators follow, along the selected rows
 and across them, so that padding in place of a row shows in the result.  nnaot-eval runs each model as a case of the backend
-suite.  Exit status 1 if a case is not passed; 77, which ctest takes as skipped, without the onnx package.
+suite.  Gradients are compared with central differences in f64.  Exit status 1 if a case is not passed; 77, which ctest takes
+as skipped, without the onnx package.
 """
 import argparse
 import os
@@ -203,6 +204,27 @@ def shapes(r):
     return m
 
 
+def sized(r):
+    """Shapes computed from the number of selected rows."""
+    m = selected(r)
+    zero, one = m.constant(int64(0)), m.constant(int64(1))
+    shape = m.node("Shape", m.at)
+    rows = m.node("Gather", shape, zero, axis=0)  # [1]
+    number = m.node("Squeeze", rows, zero)
+    width = m.node("Slice", shape, one, m.constant(int64(2)))
+    places = m.node("Range", m.constant(numpy.int64(0)), number, m.constant(numpy.int64(1)))
+    column = m.node("Unsqueeze", m.node("Cast", places, to=onnx.TensorProto.FLOAT), one)
+    halves = m.node("Reshape", m.at, m.node("Concat", rows, m.constant(int64(2, 3)), axis=0))
+    flat = m.node("Reshape", halves, m.node("Concat", rows, width, axis=0))
+    zeros = m.node("ConstantOfShape", shape, value=numpy_helper.from_array(numpy.zeros(1, numpy.float32)))
+    ones = m.node("Expand", m.constant(numpy.float32(1)), shape)
+    part = m.node("Slice", m.node("Reshape", "x", m.constant(int64(20, 6))), zero, rows, zero)
+    again = m.node("Slice", flat, zero, rows, zero)
+    m.at = m.node("Sum", column, flat, zeros, ones, part, again)
+    m.outputs = [m.at, m.node("ReduceSum", m.node("Mul", m.at, m.at), zero), halves]
+    return m
+
+
 def scattered(r):
     """Rows written where the mask is true, as x[mask] = f(x[mask])."""
     m = selected(r)
@@ -210,6 +232,14 @@ def scattered(r):
         m = selected(r)
     m.at = m.node("GatherND", "x", m.select())
     elementwise(m)
+    if r.random() < 0.3:  # as PyTorch writes x[mask] = y: element by element
+        whole = m.node("Expand", m.node("Unsqueeze", "mask", m.constant(int64(-1))), m.node("Shape", "x"))
+        at = m.node("Transpose", m.node("NonZero", whole), perm=[1, 0])
+        number = m.node("Slice", m.node("Shape", at), m.constant(int64(0)), m.constant(int64(1)))
+        flat = m.node("Reshape", m.at, m.constant(int64(-1)))
+        some = m.node("Slice", flat, m.constant(int64(0)), number, m.constant(int64(0)))
+        m.outputs = [m.node("ScatterND", "x", at, some)]
+        return m
     if r.random() < 0.5:  # a sum of rows differs in every row, the padding too
         m.step("CumSum", m.constant(numpy.int64(0)))
     m.outputs = [m.node("ScatterND", "x", m.select(), m.at, reduction=r.choice(["none", "add", "max", "min"]))]
@@ -291,7 +321,54 @@ def nms(r):
     return m
 
 
-KINDS = [chain, reduced, empty, loss, shapes, scattered, compress, unique, nms]
+def differentiated(r):
+    """A number of the results of one of the others."""
+    m = r.choice([chain, reduced, loss, sized, scattered, compress])(r)
+    m.outputs = [m.node("ReduceSum", m.node("Sin", m.outputs[0]), keepdims=0)]
+    return m
+
+
+def in_f64(m):
+    """Makes numbers of the model doubles, and x a weight."""
+    wide = [numpy_helper.to_array(c) for c in m.constants]
+    m.constants = [numpy_helper.from_array(c.astype(numpy.float64) if c.dtype == numpy.float32 else c, f"c{i}")
+                   for i, c in enumerate(wide)]
+    for attribute in [a for n in m.nodes for a in n.attribute]:
+        if attribute.name == "to" and attribute.i == onnx.TensorProto.FLOAT:
+            attribute.i = onnx.TensorProto.DOUBLE
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            attribute.t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(attribute.t).astype(numpy.float64)))
+    return m.inputs.pop("x").astype(numpy.float64)
+
+
+def check_gradient(program, m, folder):
+    """Compares the derivative along a random direction with central differences.  Returns an error, or None."""
+    x, label = in_f64(m), m.outputs[0]
+    given = []
+    for name, value in m.inputs.items():
+        numpy.save(folder / f"{name}.npy", value)
+        given += ["--input", f"{name}={folder / name}.npy"]
+
+    def run(at, result, *more):
+        m.constants.append(numpy_helper.from_array(at, "x"))
+        (folder / "model.onnx").write_bytes(m.proto().SerializeToString())
+        m.constants.pop()
+        done = subprocess.run([program, folder / "model.onnx", "--keep-types", *given, *more,
+                               "--output", f"{result}={folder}/y.npy"], capture_output=True, text=True,
+                              env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0"))
+        return (numpy.load(folder / "y.npy"), "") if done.returncode == 0 else (None, done.stderr)
+
+    direction, h = numbers(m.r, *x.shape).astype(numpy.float64), 1e-6
+    up, error_up = run(x + h * direction, label)
+    down, error_down = run(x - h * direction, label)
+    slope, error = run(x, "grad:x", f"--passes=loss(spec={label}),autodiff")
+    if error or error_up or error_down:
+        return error or error_up or error_down
+    is_, want = float((slope * direction).sum()), float(up - down) / (2 * h)
+    return None if abs(is_ - want) <= 1e-6 * max(1, abs(want)) else f"the derivative is {is_}, and by differences {want}"
+
+
+KINDS = [chain, reduced, empty, loss, shapes, sized, scattered, compress, unique, nms]
 
 
 def write(m, folder):
@@ -333,6 +410,14 @@ def main():
                 print(done.stdout, done.stderr, f"nnaot-eval ended with {done.returncode}")
             print(f"{make.__name__}: {a.count} cases, {'passed' if good else 'failed'}", flush=True)
             failed |= not good
+        gradients = range(a.seed, a.seed + a.count) if a.only in "gradient" and not options else []
+        errors = [check_gradient(program, differentiated(random.Random(i)), pathlib.Path(temporary)) for i in gradients]
+        for i, error in zip(gradients, errors):
+            if error:
+                print(f"gradient {i}: {error}")
+        if errors:
+            print(f"gradient: {len(errors)} cases, {'failed' if any(errors) else 'passed'}")
+        failed |= any(errors)
     return failed
 
 

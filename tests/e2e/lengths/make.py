@@ -70,7 +70,18 @@ class Chosen(Mean):
         return ((p - y) ** 2).mean() - 0.1 * torch.log(torch.masked_select(p, p > 0.05)).mean()
 
 
-MODULES = {"words": Words, "selected": Selected, "mean": Mean, "chosen": Chosen}
+class Put(Mean):
+    """Rows computed where a mask is true, and put back: x[mask] = f(x[mask])."""
+
+    exporters = ["torchscript", "dynamo"]
+
+    def forward(self, x, y, mask):
+        h = torch.tanh(self.a(x)).clone()
+        h[mask] = torch.sin(2 * h[mask])
+        return ((self.b(h) - y) ** 2).mean()
+
+
+MODULES = {"words": Words, "selected": Selected, "mean": Mean, "chosen": Chosen, "put": Put}
 
 
 def made_data():
