@@ -341,10 +341,14 @@ Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep) 
       count *= (double)x->type->dim[axes[i]];
   }
   Value *sum = build_reduce_sum(n->b, x, axes, n_axes, keep);
-  if (by)
-    return node_div(
-        n, sum,
-        node_mul(n, build_cast(n->b, by, x->type->dtype), node_scalar(n, x->type->dtype, count)));
+  if (by) {
+    Value *number =
+        node_mul(n, build_cast(n->b, by, x->type->dtype), node_scalar(n, x->type->dtype, count));
+    // An integer cannot be divided by zero.
+    if (number && dtype_class[x->type->dtype] != 'F')
+      number = build_op(n->b, OP_max, IN(number, node_like(n, number, 1)), NO_ATTRS);
+    return node_div(n, sum, number);
+  }
   if (dtype_class[x->type->dtype] == 'F') return build_scale(n->b, sum, 1 / count);
   return node_binary(n, OP_div, sum, node_like(n, sum, count));
 }

@@ -12,6 +12,8 @@
 
 // Returns the indices of the true elements of a vector, and their count.
 static Value *true_elements(Node *n, Value *flags, int64_t bound, Value **count) {
+  *count = NULL;
+  if (!node_small(n, bound)) return NULL;
   Value *index = build_op(n->b, OP_nonzero, IN(flags), ATTRS(a_i("k", bound)));
   *count = index ? index->def->out[1] : NULL;
   return index;
@@ -177,7 +179,7 @@ bool import_unique(Node *n) {
   if (!slices) return false;
   int64_t count = slices->type->dim[0];
   int64_t columns = product(slices->type->dim, 1, slices->type->ndim);
-  if (count == 0) return node_fail(n, "its operand has no elements");
+  if (count == 0 || columns == 0) return node_fail(n, "its operand has no elements");
   if (columns > MOST_COLUMNS)
     return node_fail(n, "slices of %lld elements are not supported; the limit is %d",
                      (long long)columns, MOST_COLUMNS);

@@ -58,6 +58,7 @@ static const struct {
     {"train_mode", "--train-mode"},
     {"init", "--init"},
     {"dims", "--dim"},
+    {"bounds", "--bound"},
     {"passes", "--passes"},
 };
 
