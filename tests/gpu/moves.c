@@ -341,6 +341,27 @@ static void gather(void) {
                   (NnrtDtype[]){NNRT_f32, NNRT_bf16, NNRT_f16}[t]);
 }
 
+// A row that selects more elements than the bound is reported; elements up to it are selected.
+static void bound(void) {
+  static const uint8_t flags[2][3] = {{0, 1, 1}, {1, 1, 1}};
+  uint8_t *x = gpu_put(flags, sizeof flags);
+  int64_t *index = gpu_new(4 * sizeof *index), *count = gpu_new(2 * sizeof *count);
+  gpu.op = 7;
+  CHECK(!nnrt_nonzero_bool(index, count, x, 2, 3, 2), "nonzero");
+  NnrtFinding f = gpu_finding();
+  CHECK(f.code == NNRT_INDEX && f.op == 7 && f.kind == FOUND_count && f.value == 3 &&
+            f.place == 1 && f.least == 0 && f.limit == 3,
+        "nonzero finds %lld in row %lld", f.value, f.place);
+  int64_t *at = gpu_get(index, 4 * sizeof *at), *n = gpu_get(count, 2 * sizeof *n);
+  CHECK(at[0] == 1 && at[1] == 2 && n[0] == 2 && n[1] == 3, "nonzero selects %lld, %lld",
+        (long long)at[0], (long long)at[1]);
+  free(at);
+  free(n);
+  gpu_free(index);
+  gpu_free(count);
+  gpu_free(x);
+}
+
 static void bad_indices(void) {
   int64_t shape[] = {3, 2}, at_shape[] = {2}, none[] = {0};
   static const int64_t bad[][2] = {{0, 3}, {-4, 0}, {INT64_MIN, 0}};
@@ -388,6 +409,7 @@ int main(void) {
   trilu();
   pad();
   gather();
+  bound();
   bad_indices();
   return gpu_close();
 }
