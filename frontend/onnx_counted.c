@@ -79,6 +79,20 @@ static bool same_value(const Value *x, const Value *y, int *io_left) {
   return true;
 }
 
+bool node_same(const Value *x, const Value *y) {
+  int left = MOST_COMPARED;
+  return same_value(x, y, &left);
+}
+
+const Selection *node_selection(const Node *n, const Value *tuples) {
+  const Op *op = tuples->def;
+  if (!op || op->kind != OP_transpose || tuples->type->ndim != 2) return NULL;
+  const Value *from = op->in[0].value;
+  for (int i = 0; i < n->im->selections.n; i++)
+    if (n->im->selections.at[i].result == from) return &n->im->selections.at[i];
+  return NULL;
+}
+
 static bool same_count(const Counted *x, const Counted *y) {
   int left = MOST_COMPARED;
   return same_value(x->count, y->count, &left);

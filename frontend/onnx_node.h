@@ -235,6 +235,15 @@ bool node_count(Node *n, Value *v, int axis, Value *count); // false after a rep
 int64_t node_bound(Node *n, int64_t most);
 // Reads element `at` of v, in shape arithmetic; false if it is neither known nor a count.
 bool node_length(const Node *n, const Value *v, int64_t at, Length *out);
+// Whether two values are the same ops of the same values.
+bool node_same(const Value *x, const Value *y);
+// The indices of a NonZero as indices into its operand flattened.
+typedef struct Selection {
+  const Value *result, *x; // of the NonZero
+  Value *index;
+} Selection;
+// Returns the NonZero that index tuples (n, components) come from; NULL: none.
+const Selection *node_selection(const Node *n, const Value *tuples);
 // Returns the operand of the reshapes that end in v.
 const Value *node_unreshaped(const Value *v);
 // The same as node_ints, of a list that may have one count: its bound, with *count and its place.

@@ -153,6 +153,15 @@ bool node_tuples(Node *n, Tuples *t) {
   if (t->batch < 0 || t->batch >= ti->ndim || t->batch + depth > x->ndim || depth < 1)
     return node_fail(n, "its operands are %s and %s", type_text(n->a, x), type_text(n->a, ti));
   t->end = (int)(t->batch + depth);
+  // All components of NonZero of a tensor with these dimensions: it has the flattened index.
+  const Selection *s = t->batch == 0 ? node_selection(n, index) : NULL;
+  bool whole = s && s->x->type->ndim == depth;
+  for (int i = 0; i < depth && whole; i++)
+    whole = s->x->type->dim[i] == x->dim[i];
+  if (whole) {
+    t->flat = s->index;
+    return true;
+  }
   // Several components, of indices with a dimension of the same length as x.
   bool own = depth > 1 && t->batch + 1 < ti->ndim && ti->dim[t->batch] == x->dim[t->batch];
   // A component that only counts along a dimension of x makes this dimension a batch.

@@ -27,6 +27,30 @@ static Value *label_weights(Node *n, Value *labels, int64_t ignore) {
   return kept ? build_op(n->b, OP_mul, IN(w, kept), NO_ATTRS) : w;
 }
 
+// Scores and labels that a mask selects, as they are before the selection, with the label `ignore`
+// where the mask is false: their sum is the same, and needs no rows of other ranks.  False: they
+// are not selected so.
+static bool unselected(Node *n, int64_t ignore, Value **io_x, Value **io_labels) {
+  const Op *x = (*io_x)->def, *labels = (*io_labels)->def;
+  if (!x || !labels || x->kind != OP_gather || labels->kind != OP_gather) return false;
+  if (attr_i(x, "axis") || attr_i(x, "batch") || attr_i(labels, "axis") || attr_i(labels, "batch"))
+    return false;
+  const Value *index = x->in[1].value;
+  const Op *of = index->def;
+  Value *all = labels->in[0].value;
+  // Of all rows, without a smaller bound.
+  if (!of || of->kind != OP_nonzero || index != of->out[0] || index->type->ndim != 1 ||
+      all->type->ndim != 1 || index->type->dim[0] != all->type->dim[0] ||
+      of->in[0].value->type->dim[0] != all->type->dim[0] ||
+      x->in[0].value->type->dim[0] != all->type->dim[0] || !node_same(index, labels->in[1].value))
+    return false;
+  *io_x = x->in[0].value;
+  all = build_cast(n->b, all, DT_i64);
+  *io_labels =
+      all ? build_where(n->b, of->in[0].value, all, node_like(n, all, (double)ignore)) : NULL;
+  return true;
+}
+
 static bool loss(Node *n, OpKind kind) {
   Value *x = n->in[0], *labels = n->in[1];
   const char *reduction = node_str(n, "reduction", "mean");
@@ -35,10 +59,14 @@ static bool loss(Node *n, OpKind kind) {
   // Padding is ignored, by a value that no other label has.
   if (node_counted(n, labels)) {
     if (ignore == no_label) ignore = -(1LL << 52);
-    labels = build_cast(n->b, labels, DT_i64);
-    Value *valid = labels ? node_valid(n, node_counted(n, n->in[1]), labels->type) : NULL;
-    if (!valid) return false;
-    labels = build_where(n->b, valid, labels, node_like(n, labels, (double)ignore));
+    bool sums = !none && !node_wants(n, 1);
+    if (!sums || !unselected(n, ignore, &x, &labels)) {
+      labels = build_cast(n->b, labels, DT_i64);
+      Value *valid = labels ? node_valid(n, node_counted(n, n->in[1]), labels->type) : NULL;
+      if (!valid) return false;
+      labels = build_where(n->b, valid, labels, node_like(n, labels, (double)ignore));
+    }
+    if (!labels) return false;
   }
   if (x->type->ndim < 2) return node_fail(n, "operand 0 has no dimension of classes");
   // The reductions of the standard.

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "frontend/onnx_node.h"
+#include "frontend/onnx_walk.h"
 
 // Returns the indices of the true elements of a vector, and their count.
 static Value *true_elements(Node *n, Value *flags, int64_t bound, Value **count) {
@@ -90,6 +90,8 @@ bool import_non_zero(Node *n) {
   }
   Value *y = ndim == 1 ? part[0] : build_op(n->b, OP_concat, part, ndim, ATTRS(a_i("axis", 0)));
   n->out[0] = node_counted_result(n, y, 1, count);
+  if (n->out[0] == y && y)
+    vec_push(n->a, &n->im->selections, (Selection){.result = y, .x = n->in[0], .index = index});
   return true;
 }
 

@@ -62,11 +62,12 @@ typedef struct Import {
   size_t text_n, text_seen;
   Vec(Known) known;     // by value id
   Vec(Counted) counted; // by value id: onnx_counted.c
-  bool *bound_used;     // of OnnxOptions.bounds
-  Op *last;             // the last op that was evaluated
-  const char *batch;    // the symbol of the batch dimension, or NULL
-  bool batch_moved;     // some input had the batch in another dimension than the first
-  NameMap origins;      // to origin_text: see onnx_parameters.c
+  Vec(Selection) selections;
+  bool *bound_used;  // of OnnxOptions.bounds
+  Op *last;          // the last op that was evaluated
+  const char *batch; // the symbol of the batch dimension, or NULL
+  bool batch_moved;  // some input had the batch in another dimension than the first
+  NameMap origins;   // to origin_text: see onnx_parameters.c
   const char **origin_text;
   bool has_origins;
   Vec(OnnxWhy) why;         // by weight id
