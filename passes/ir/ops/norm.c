@@ -9,13 +9,40 @@
 //     rms_norm    dx = rstd (p - h <p h>)            dg = sum of h dy
 //
 // dg and db sum over the leading dimensions, so a rank with a shard of these has partial sums.
+//
+// The statistics of layer_norm have gradients, too: of the mean, 1 / n; of rstd, -rstd^2 h / n.
 
 #include <math.h>
+#include <string.h>
 
 #include "ir/ops/reference.h"
 
+// Returns a value for each row, in the type and shape of x.
+static Value *for_each_element(Builder *b, Value *row, const Type *x) {
+  int64_t dim[MAX_NDIM];
+  memcpy(dim, x->dim, sizeof dim);
+  dim[x->ndim - 1] = 1;
+  return build_broadcast(b, build_reshape(b, build_cast(b, row, x->dtype), x->ndim, dim), x->ndim,
+                         x->dim);
+}
+
+// Returns the adjoint of x of the adjoints of the statistics; either may be NULL, and so the sum.
+static Value *statistics_back(Builder *b, const Op *op, Value *dmean, Value *drstd) {
+  Value *x = op->in[0].value, *mean = op->out[1], *rstd = op->out[2], *sum = NULL;
+  double n = (double)x->type->dim[x->type->ndim - 1];
+  if (dmean) sum = build_scale(b, for_each_element(b, dmean, x->type), 1 / n);
+  if (drstd) {
+    // -drstd rstd^3 / n, times x - mean
+    Value *cube = build_binary(b, OP_mul, build_binary(b, OP_mul, rstd, rstd), rstd);
+    Value *row = build_scale(b, build_binary(b, OP_mul, drstd, cube), -1 / n);
+    Value *centered = build_binary(b, OP_sub, x, for_each_element(b, mean, x->type));
+    row = for_each_element(b, row, x->type);
+    sum = build_add(b, sum, build_binary(b, OP_mul, row, centered));
+  }
+  return sum;
+}
+
 bool layer_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  if (!only_first_results(b, op, dout, 1)) return false;
   Value *dx =
       build_op(b, OP_layer_norm_back,
                IN(op->in[0].value, op->in[1].value, op->out[1], op->out[2], dout[0]), NO_ATTRS);
@@ -23,7 +50,8 @@ bool layer_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
   // One op gives the adjoints of all three operands.
   for (int i = 0; i < 3; i++)
     din[i] = dx->def->out[i];
-  return true;
+  if (dout[1] || dout[2]) din[0] = build_add(b, dx, statistics_back(b, op, dout[1], dout[2]));
+  return !b->failed;
 }
 
 bool rms_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
