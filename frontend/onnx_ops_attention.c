@@ -222,10 +222,10 @@ Value *attention_after_past(Node *n, Value *past, Value *x, int64_t *out_past) {
   return build_op(n->b, OP_concat, IN(past, x), ATTRS(a_i("axis", 2)));
 }
 
-// Reads `softmax_precision`, a type of ONNX.
+// Reads `softmax_precision`, a type of ONNX; without it, f32, or f64 for queries of f64.
 static bool softmax_type(Node *n, Attention *a) {
   int64_t type = node_int(n, "softmax_precision", 0);
-  a->softmax = DT_f32;
+  a->softmax = n->in[0]->type->dtype == DT_f64 ? DT_f64 : DT_f32;
   if (type == 0) return true;
   DType read;
   if (!onnx_dtype((int)type, &read) || dtype_class[read] != 'F' || onnx_narrow((int)type))
@@ -277,7 +277,6 @@ bool import_flex_attention(Node *n) {
     return node_fail(n, "its operands have not four dimensions");
   Attention a = {.q = q};
   if (!softmax_type(n, &a)) return false;
-  if (q->type->dtype == DT_f64 && !node_attr(n, "softmax_precision")) a.softmax = DT_f64;
   double scale = node_float(n, "scale", 1 / sqrt((double)q->type->dim[3]));
   k = attention_repeat_heads(n, k, q->type->dim[1]);
   v = attention_repeat_heads(n, v, q->type->dim[1]);

@@ -26,6 +26,11 @@ static Value *is_between(Node *n, Value *x, double low, double high) {
   return build_binary(n->b, OP_and, above, below);
 }
 
+// Returns the type of constants that are computed here and then cast to that of `t`.
+static DType constant_type(const Type *t) {
+  return t->dtype == DT_f64 ? DT_f64 : DT_f32;
+}
+
 // -- AffineGrid --------------------------------------------------------------------------------
 
 // The coordinates of a grid of points from -1 to 1, each times the matrix of its row of the batch:
@@ -45,7 +50,7 @@ bool import_affine_grid(Node *n) {
   int64_t p = product(size.at, 2, size.n);
   if (!node_small(n, p * (k + 1))) return false;
   Module *m = n->b->g->module;
-  Tensor points = tensor_new(n->a, type_new(m, DT_f32, 2, (int64_t[]){k + 1, p}));
+  Tensor points = tensor_new(n->a, type_new(m, constant_type(theta), 2, (int64_t[]){k + 1, p}));
   for (int64_t i = 0; i < p; i++) {
     int64_t rest = i;
     // The last dimension is x.
@@ -294,7 +299,8 @@ static Value *samples(Node *n, Value *start, Value *end, double least, int64_t b
   int64_t regions = start->type->dim[0], count = bins * each;
   Value *size = build_binary(n->b, OP_sub, end, start);
   if (least > 0) size = build_binary(n->b, OP_max, size, node_like(n, size, least));
-  Tensor part = tensor_new(n->a, type_new(n->b->g->module, DT_f32, 2, (int64_t[]){1, count}));
+  const Type *t = type_new(n->b->g->module, constant_type(start->type), 2, (int64_t[]){1, count});
+  Tensor part = tensor_new(n->a, t);
   for (int64_t i = 0; i < count; i++)
     tensor_set_f(&part, i, ((double)i + 0.5) / (double)count);
   Value *at = build_cast(n->b, build_constant(n->b, part.type, part.data), start->type->dtype);
