@@ -1,6 +1,7 @@
-// Signals: the transform of frames, windows and mel weights.
+// Signals: Fourier transforms, whole or of frames, windows and mel weights.
 //
-//     STFT   y[k] = sum over j of x[j] e^(-2 pi i j k / n)     products with tables of cos and sin
+//     DFT    y[k] = sum over j of x[j] e^(-2 pi i j k / n)     products with tables of cos and sin
+//     STFT   the same of each frame
 //
 // A complex number is the last dimension, of length 2; a real one has length 1.  Tables are
 // computed here, so lengths must be known.
@@ -10,19 +11,38 @@
 
 #include "frontend/onnx_walk.h"
 
-// -- The transform of frames ---------------------------------------------------------------------
+// -- The transform -------------------------------------------------------------------------------
 
-// cos or -sin of 2 pi j k / length as a matrix (length, bins).
-static Value *table(Node *n, int64_t length, int64_t bins, DType dtype, bool sine) {
-  if (!node_small(n, length) || !node_small(n, length * bins)) return NULL;
-  const Type *type = type_new(n->im->m, dtype, 2, (int64_t[]){length, bins});
+// A transform of `length`, of its first `rows` numbers to its first `bins`: numbers beyond `rows`
+// are zero.  The inverse has the other sign in the exponent and the factor 1 / length.
+typedef struct Transform {
+  int64_t rows, bins, length;
+  bool inverse;
+  bool halved; // inverse only: the numbers are half of a spectrum, of a real signal
+} Transform;
+
+// cos or -sin of 2 pi j k / length as a matrix (rows, bins); of the inverse, sin.
+static Value *table(Node *n, const Transform *t, DType dtype, bool sine) {
+  if (!node_small(n, t->length) || !node_small(n, t->rows * t->bins)) return NULL;
+  const Type *type = type_new(n->im->m, dtype, 2, (int64_t[]){t->rows, t->bins});
   Tensor out = tensor_new(n->a, type);
-  for (int64_t j = 0; j < length; j++)
-    for (int64_t k = 0; k < bins; k++) {
-      // The angle of j k modulo the length is exact for any length.
-      double angle = 2 * acos(-1) * (double)(j * k % length) / (double)length;
-      tensor_set_f(&out, j * bins + k, sine ? -sin(angle) : cos(angle));
+  double by = t->inverse ? 1 / (double)t->length : 1;
+  for (int64_t j = 0; j < t->rows; j++) {
+    // Half a spectrum has the conjugates of all numbers but the first, and the middle one.
+    double factor = t->halved && j > 0 && 2 * j != t->length ? 2 * by : by;
+    for (int64_t k = 0; k < t->bins; k++) {
+      // The angle of j k modulo the length is exact for any length, and quarters of a turn have
+      // exact values.
+      int64_t turn = j * k % t->length, quarter = 4 * turn / t->length;
+      double angle = 2 * acos(-1) * (double)turn / (double)t->length;
+      double c = cos(angle), s = sin(angle);
+      if (4 * turn % t->length == 0) {
+        c = (double[]){1, 0, -1, 0}[quarter];
+        s = (double[]){0, 1, 0, -1}[quarter];
+      }
+      tensor_set_f(&out, j * t->bins + k, factor * (!sine ? c : t->inverse ? s : -s));
     }
+  }
   return build_constant(n->b, type, out.data);
 }
 
@@ -30,22 +50,91 @@ static Value *product_with(Node *n, Value *x, Value *w) {
   return x && w ? build_op(n->b, OP_linear, IN(x, w), ATTRS(a_b("trans", false))) : NULL;
 }
 
-// Transforms real and imaginary parts (…, length) to those of the result (…, bins); `im` may be
-// NULL.
-static bool transform(Node *n, int64_t bins, Value *re, Value *im, Value **out_re, Value **out_im) {
-  const Type *t = re->type;
-  int64_t length = t->dim[t->ndim - 1];
-  Value *c = table(n, length, bins, t->dtype, false), *s = table(n, length, bins, t->dtype, true);
-  if (!c || !s) return false;
+// Transforms real and imaginary parts (…, rows) to those of the result (…, bins); `im` may be NULL,
+// and `out_im`, if the result is real.
+static bool transform(Node *n, const Transform *t, Value *re, Value *im, Value **out_re,
+                      Value **out_im) {
+  DType dtype = re->type->dtype;
+  Value *c = table(n, t, dtype, false), *s = c ? table(n, t, dtype, true) : NULL;
+  if (!s) return false;
   // (re + i im) (cos + i s)
   *out_re = product_with(n, re, c);
-  *out_im = product_with(n, re, s);
-  if (im) {
-    *out_re = node_sub(n, *out_re, product_with(n, im, s));
-    *out_im = node_add(n, *out_im, product_with(n, im, c));
-  }
+  if (im) *out_re = node_sub(n, *out_re, product_with(n, im, s));
+  if (out_im) *out_im = product_with(n, re, s);
+  if (out_im && im) *out_im = node_add(n, *out_im, product_with(n, im, c));
   return !n->b->failed;
 }
+
+// -- DFT -----------------------------------------------------------------------------------------
+
+// Returns a permutation that moves dimension `axis` of ndim to the end.
+static void to_the_end(int ndim, int axis, int64_t *perm) {
+  for (int i = 0; i < ndim; i++)
+    perm[i] = i < axis ? i : i < ndim - 1 ? i + 1 : axis;
+}
+
+// Returns x, of (…, rows), with dimension `axis` in its place, and one more of length 1.
+static Value *part_back(Node *n, Value *x, int axis) {
+  if (!x) return NULL;
+  int ndim = x->type->ndim;
+  int64_t to[MAX_NDIM], perm[MAX_NDIM], dim[MAX_NDIM];
+  to_the_end(ndim, axis, to);
+  for (int i = 0; i < ndim; i++)
+    perm[to[i]] = i;
+  x = build_transpose(n->b, x, perm);
+  if (!x) return NULL;
+  memcpy(dim, x->type->dim, sizeof dim);
+  dim[ndim] = 1;
+  return build_reshape(n->b, x, ndim + 1, dim);
+}
+
+// Operands: the signal, of (…, 1 or 2), the length of the transform, and from opset 20 on the axis.
+bool import_dft(Node *n) {
+  Value *x = n->in[0], *part[2] = {NULL, NULL}, *out[2] = {NULL, NULL};
+  const Type *type = x->type;
+  bool inverse = node_int(n, "inverse", 0) != 0, onesided = node_int(n, "onesided", 0) != 0;
+  int ndim = type->ndim, axis;
+  if (ndim < 2 || (type->dim[ndim - 1] != 1 && type->dim[ndim - 1] != 2))
+    return node_fail(n, "a signal of %s", type_text(n->a, type));
+  bool complex = type->dim[ndim - 1] == 2;
+  if (onesided && complex != inverse)
+    return node_fail(n, complex ? "onesided, of complex numbers"
+                                : "the inverse of half a spectrum, of real numbers");
+  int64_t at = n->opset < 20 ? node_int(n, "axis", 1) : -2;
+  if (n->opset >= 20 && !node_setting_int(n, 2, "axis", -2, &at)) return false;
+  if (!node_axis(n, at, ndim, &axis)) return false;
+  if (axis == ndim - 1) return node_fail(n, "its axis is the dimension of complex numbers");
+  int64_t have = type->dim[axis], length;
+  if (!node_setting_int(n, 1, "dft_length", inverse && onesided ? 2 * (have - 1) : have, &length))
+    return false;
+  if (length < 1 || have < 1)
+    return node_fail(n, "a transform of %lld, of %lld numbers", (long long)length, (long long)have);
+
+  // Numbers beyond the length are left out.
+  int64_t half = length / 2 + 1, most = inverse && onesided ? half : length;
+  Transform t = {.rows = have < most ? have : most,
+                 .bins = onesided && !inverse ? half : length,
+                 .length = length,
+                 .inverse = inverse,
+                 .halved = inverse && onesided};
+  int64_t perm[MAX_NDIM], dim[MAX_NDIM];
+  to_the_end(ndim - 1, axis, perm);
+  x = t.rows < have ? node_part(n, x, axis, 0, t.rows) : x;
+  for (int i = 0; i < (complex ? 2 : 1) && x; i++) {
+    memcpy(dim, x->type->dim, sizeof dim);
+    part[i] = build_reshape(n->b, node_part(n, x, ndim - 1, i, 1), ndim - 1, dim);
+    part[i] = part[i] ? build_transpose(n->b, part[i], perm) : NULL;
+  }
+  if (!part[0] || (complex && !part[1])) return false;
+  if (!transform(n, &t, part[0], part[1], &out[0], t.halved ? NULL : &out[1])) return false;
+  n->out[0] = part_back(n, out[0], axis);
+  if (!t.halved)
+    n->out[0] = build_op(n->b, OP_concat, IN(n->out[0], part_back(n, out[1], axis)),
+                         ATTRS(a_i("axis", ndim - 1)));
+  return n->out[0] != NULL;
+}
+
+// -- STFT ----------------------------------------------------------------------------------------
 
 // The real or imaginary parts of a signal (b, length, 1 or 2), as (b, length).
 static Value *component(Node *n, Value *x, int part) {
@@ -99,8 +188,8 @@ bool import_stft(Node *n) {
     if (window) part[i] = node_mul(n, part[i], window);
     if (!part[i]) return false;
   }
-  int64_t bins = onesided ? length / 2 + 1 : length;
-  if (!rows || !transform(n, bins, part[0], part[1], &out[0], &out[1])) return false;
+  Transform t = {.rows = length, .bins = onesided ? length / 2 + 1 : length, .length = length};
+  if (!rows || !transform(n, &t, part[0], part[1], &out[0], &out[1])) return false;
   n->out[0] = complex_of(n, out[0], out[1]);
   return n->out[0] != NULL;
 }

@@ -553,6 +553,19 @@ def signal_errors():
         [numpy_helper.from_array(np.float32(v), k) for k, v in (("low", 0), ("high", 90000))], opset=17)
 
 
+def dft_errors():
+    """Transforms that do not exist."""
+    return model(
+        [node("DFT", "x", "a", "/signal"), node("DFT", "z _ last", "b", "/last"), node("DFT", "z _ six", "c", "/axis"),
+         node("DFT", "z", "d", "/onesided", onesided=1), node("DFT", "r", "e", "/real", onesided=1, inverse=1),
+         node("DFT", "z minus", "f", "/length"), node("DFT", "o", "g", "/one", onesided=1, inverse=1),
+         node("DFT", "z n", "h", "/data"), node("DFT", "r large", "i", "/large")],
+        [value("x", (1, 8, 3)), value("z", (1, 8, 2)), value("r", (1, 8, 1)), value("o", (1, 1, 2)), value("n", (), I64)],
+        "a b c d e f g h i",
+        [numpy_helper.from_array(np.int64(v), k) for k, v in (("last", -1), ("six", 6), ("minus", -1), ("large", 1 << 40))],
+        opset=20)
+
+
 def quantized():
     """Weights and activations quantized and dequantized at once, as for training; a packed weight of 4 bits; blocks."""
     packed = helper.make_tensor("packed", TensorProto.INT4, (3, 3), np.arange(-4, 5))
@@ -985,7 +998,8 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
-              quantized_errors, quantized_between, hostile, branch_errors, loops, loop_errors, grown_state, long_loop_errors, signal_errors, types, too_large,
+              quantized_errors, quantized_between, hostile, branch_errors, loops, loop_errors, grown_state, long_loop_errors,
+              signal_errors, dft_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               many_unknown, refused_bodies, one_round, sequence_first, untrained, newer_opset, odd_inputs,
