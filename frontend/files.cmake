@@ -22,6 +22,7 @@ set(FRONTEND_FILES
   onnx_shape.c
   onnx_skeleton.c
   onnx_stand_in.c
+  onnx_taps.c
   onnx_tensor.c
   onnx_ties.c
   onnx_torch.c
@@ -41,6 +42,7 @@ set(FRONTEND_FILES
   onnx_ops_quantize.c
   onnx_ops_recurrent.c
   onnx_ops_reduce.c
+  onnx_ops_region.c
   onnx_ops_resize.c
   onnx_ops_sampling.c
   onnx_ops_random.c

@@ -322,6 +322,21 @@ Value *node_unary(Node *n, OpKind kind, Value *x) {
   return build_op(n->b, kind, IN(x), NO_ATTRS);
 }
 
+Value *node_offset(Node *n, Value *x, double by) {
+  return build_op(n->b, OP_offset, IN(x), ATTRS(a_f("by", by)));
+}
+
+Value *node_clip(Node *n, Value *x, double low, double high) {
+  return build_op(n->b, OP_clip, IN(x), ATTRS(a_f("low", low), a_f("high", high)));
+}
+
+Value *node_between(Node *n, Value *x, double low, double high) {
+  if (!x) return NULL;
+  Value *above = build_binary(n->b, OP_greater_equal, x, node_like(n, x, low));
+  Value *below = build_binary(n->b, OP_less_equal, x, node_like(n, x, high));
+  return build_binary(n->b, OP_and, above, below);
+}
+
 Value *node_binary(Node *n, OpKind kind, Value *x, Value *y) {
   Value *in[] = {x, y};
   return node_broadcast(n, in, 2) ? build_op(n->b, kind, in, 2, NO_ATTRS) : NULL;

@@ -220,6 +220,9 @@ static inline Value *node_mul(Node *n, Value *x, Value *y) {
 static inline Value *node_div(Node *n, Value *x, Value *y) {
   return node_binary(n, OP_div, x, y);
 }
+Value *node_offset(Node *n, Value *x, double by);
+Value *node_clip(Node *n, Value *x, double low, double high);
+Value *node_between(Node *n, Value *x, double low, double high); // low <= x <= high
 Value *node_cast(Node *n, Value *x, DType to); // to bool, everything but zero is true
 Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep);
 
