@@ -31,6 +31,7 @@ set(FRONTEND_FILES
   onnx_ops_attention.c
   onnx_ops_constant.c
   onnx_ops_control.c
+  onnx_ops_deform.c
   onnx_ops_einsum.c
   onnx_ops_elementwise.c
   onnx_ops_linear.c

@@ -3,13 +3,7 @@
 
 #include <string.h>
 
-#include "frontend/onnx_node.h"
-
-typedef struct Geometry {
-  int n; // spatial dimensions
-  int64_t kernel[MAX_NDIM], stride[MAX_NDIM], dilation[MAX_NDIM], pad[2 * MAX_NDIM];
-  int64_t out[MAX_NDIM]; // of a pooling
-} Geometry;
+#include "frontend/onnx_window.h"
 
 static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t otherwise,
                       int64_t *out) {
@@ -34,9 +28,7 @@ static Geometry single_elements(int n) {
   return g;
 }
 
-// auto_pad: enough padding for a result of the input divided by the stride, rounded up.  Without
-// `pads` they are left to the caller.
-static bool read_geometry(Node *n, const int64_t *kernel, bool pads, Geometry *g) {
+bool window_read(Node *n, const int64_t *kernel, bool pads, Geometry *g) {
   const Type *x = n->in[0]->type;
   const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
   *g = single_elements(x->ndim - 2);
@@ -69,9 +61,7 @@ static bool read_geometry(Node *n, const int64_t *kernel, bool pads, Geometry *g
   return true;
 }
 
-// Checks that the weight has as many dimensions as the input.  The attribute may repeat its kernel,
-// but not contradict it.
-static bool check_kernel(Node *n) {
+bool window_check_kernel(Node *n) {
   const Type *x = n->in[0]->type, *w = n->in[1]->type;
   Ints kernel;
   if (w->ndim != x->ndim || w->ndim < 3)
@@ -83,8 +73,7 @@ static bool check_kernel(Node *n) {
   return true;
 }
 
-// Adds one number per channel to the result, broadcast over the spatial dimensions.
-static bool add_bias(Node *n, Value *bias, int n_spatial) {
+bool window_add_bias(Node *n, Value *bias, int n_spatial) {
   if (!bias || !n->out[0]) return true;
   if (bias->type->ndim != 1) return node_fail(n, "its bias is not a vector");
   int64_t dim[MAX_NDIM] = {bias->type->dim[0]};
@@ -97,14 +86,14 @@ static bool add_bias(Node *n, Value *bias, int n_spatial) {
 bool import_conv(Node *n) {
   Value *x = n->in[0], *w = n->in[1], *bias = node_in(n, 2);
   Geometry g;
-  if (!check_kernel(n)) return false;
-  if (!read_geometry(n, w->type->dim + 2, true, &g)) return false;
+  if (!window_check_kernel(n)) return false;
+  if (!window_read(n, w->type->dim + 2, true, &g)) return false;
   Value *y = build_op(n->b, OP_conv, IN(x, w),
                       ATTRS(a_list("strides", g.stride, g.n), a_list("pads", g.pad, 2 * g.n),
                             a_list("dilations", g.dilation, g.n),
                             a_i("group", node_int(n, "group", 1)), a_b("channels_last", false)));
   n->out[0] = y;
-  return add_bias(n, bias, g.n);
+  return window_add_bias(n, bias, g.n);
 }
 
 // The place of a transposed convolution's result in the whole one, which has
@@ -171,7 +160,8 @@ bool import_conv_transpose(Node *n) {
   Geometry g;
   Crop c = {0};
   int64_t group = node_int(n, "group", 1);
-  if (!check_kernel(n) || !read_geometry(n, w->type->dim + 2, false, &g) || !read_crop(n, &g, &c))
+  if (!window_check_kernel(n) || !window_read(n, w->type->dim + 2, false, &g) ||
+      !read_crop(n, &g, &c))
     return false;
   if (group < 1 || w->type->dim[0] % group || x->type->dim[1] != w->type->dim[0])
     return node_fail(n, "its input has %lld channels, and its weight is for %lld in %lld groups",
@@ -202,13 +192,13 @@ bool import_conv_transpose(Node *n) {
                  ATTRS(a_list("low", low, g.n + 2), a_list("shape", all, g.n + 2),
                        a_s("mode", "constant"), a_f("value", 0)));
   n->out[0] = y;
-  return add_bias(n, bias, g.n);
+  return window_add_bias(n, bias, g.n);
 }
 
 // The last window must start inside the input or the padding before it.
 static bool pool_geometry(Node *n, Geometry *g) {
   const Type *x = n->in[0]->type;
-  if (!read_geometry(n, NULL, true, g)) return false;
+  if (!window_read(n, NULL, true, g)) return false;
   bool ceil_mode = node_int(n, "ceil_mode", 0) != 0;
   g->out[0] = x->dim[0];
   g->out[1] = x->dim[1];
@@ -320,7 +310,7 @@ bool import_max_unpool(Node *n) {
   Geometry g = {0};
   Ints shape;
   bool given, extended = false;
-  if (!read_geometry(n, NULL, true, &g)) return false;
+  if (!window_read(n, NULL, true, &g)) return false;
   if (!node_ints(n, 2, "output_shape", &shape, &given)) return false;
   if (!type_same_dims(t, index->type))
     return node_fail(n, "its operands are %s and %s", type_text(n->a, t),

@@ -11,6 +11,19 @@ Value *taps_index(Node *n, Value *at, int64_t length) {
   return node_clip(n, build_cast(n->b, at, DT_i64), 0, (double)(length - 1));
 }
 
+void taps_linear(Node *n, Value *at, int64_t length, Taps *out) {
+  if (!at) return;
+  Value *before = node_unary(n, OP_floor, at), *ratio = node_sub(n, at, before);
+  Value *weight[2] = {node_offset(n, node_unary(n, OP_neg, ratio), 1), ratio};
+  for (int k = 0; k < 2 && !n->b->failed; k++) {
+    Value *tap = node_offset(n, before, k);
+    Value *inside = node_between(n, tap, 0, (double)(length - 1));
+    out->at[k] = taps_index(n, tap, length);
+    out->weight[k] = build_where(n->b, inside, weight[k], node_like(n, at, 0));
+  }
+  out->n = 2;
+}
+
 bool taps_combine(Node *n, const Taps *axis, const int64_t *dim, int n_axes, int place,
                   Value **index, Value **weight) {
   int total = 1;

@@ -26,6 +26,8 @@ typedef struct Taps {
 DType taps_constant_type(const Type *t);
 // Converts a position, a whole number of a floating type, to an index.  A NaN becomes any element.
 Value *taps_index(Node *n, Value *at, int64_t length);
+// The two taps of each position for linear interpolation, with zeros outside of the image.
+void taps_linear(Node *n, Value *at, int64_t length, Taps *out);
 // The combinations of the taps of `n_axes` axes, of the image's lengths `dim`: their indices into
 // the flattened image and their weights, stacked along a new dimension `place`.  The values of an
 // axis are broadcast with the others.

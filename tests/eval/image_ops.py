@@ -182,6 +182,71 @@ def roi_align(r):
     return case.input("image", numpy.array([r.randrange(n) for _ in range(regions)], numpy.int64))
 
 
+def max_roi_pool(r):
+    n, c, regions, h, w = r.randint(1, 3), r.randint(1, 3), r.randint(1, 4), r.randint(1, 7), r.randint(1, 7)
+    bins, scale = (r.randint(1, 4), r.randint(1, 4)), r.choice([1.0, 0.5, 0.3])
+    x = numbers(r, n, c, h, w)
+    rois = numpy.array([[r.randrange(n), *(r.uniform(-4, 14) for _ in range(4))] for _ in range(regions)], numpy.float32)
+    y = numpy.zeros((regions, c, *bins), numpy.float32)
+    for i, roi in enumerate(rois):
+        corner = numpy.float32(scale) * roi[1:]
+        corner = numpy.copysign(numpy.floor(abs(corner) + numpy.float32(0.5)), corner)
+        parts = []
+        for first, last, count, length in ((corner[1], corner[3], bins[0], h), (corner[0], corner[2], bins[1], w)):
+            size = max(last - first + 1, numpy.float32(1)) / numpy.float32(count)
+            ends = [(numpy.floor(k * size) + first, numpy.ceil((k + 1) * size) + first) for k in numpy.arange(count, dtype="f4")]
+            parts.append([slice(*(int(min(max(e, 0), length)) for e in pair)) for pair in ends])
+        for p, rows in enumerate(parts[0]):
+            for q, columns in enumerate(parts[1]):
+                inside = x[int(roi[0]), :, rows, columns].reshape(c, -1)
+                y[i, :, p, q] = inside.max(1) if inside.shape[1] else 0
+    case = Case("MaxRoiPool", r.choice([1, 22]), pooled_shape=bins, spatial_scale=scale).input("x", x).input("rois", rois)
+    case.expected = y
+    return case
+
+
+def sample(x, at):
+    """The element of x (c, spatial) at a point, linear between elements, zero outside."""
+    total = numpy.zeros(len(x))
+    for corner in numpy.ndindex(*[2] * len(at)):
+        tap = [int(numpy.floor(p)) + k for p, k in zip(at, corner)]
+        if all(0 <= t < length for t, length in zip(tap, x.shape[1:])):
+            total += x[(slice(None), *tap)] * numpy.prod([1 - abs(p - t) for p, t in zip(at, tap)])
+    return total
+
+
+def deform_conv(r):
+    n, group, own = r.choice([1, 2, 2, 3]), r.randint(1, 2), r.randint(1, 2)
+    batch, c, m = r.randint(1, 2), group * own * r.randint(1, 2), group * r.randint(1, 2)
+    kernel, size = [r.randint(1, 2) for _ in range(n)], [r.randint(2, 4) for _ in range(n)]
+    stride, dilation = [r.randint(1, 2) for _ in range(n)], [r.randint(1, 2) for _ in range(n)]
+    low, high = ([r.randint(1, 2) for _ in range(n)] for _ in range(2))
+    out = [(s + p + q - (k - 1) * d - 1) // t + 1 for s, p, q, k, d, t in zip(size, low, high, kernel, dilation, stride)]
+    k = int(numpy.prod(kernel))
+    x, w = numbers(r, batch, c, *size), numbers(r, m, c // group, *kernel)
+    offset = 2 * numbers(r, batch, own * k * n, *out)
+    bias, mask = (numbers(r, *shape) if r.random() < 0.6 else None for shape in ((m,), (batch, own * k, *out)))
+    y = numpy.zeros((batch, m, *out))
+    by, weights = offset.reshape(batch, own, k, n, *out), w.reshape(m, c // group, k)
+    factors = (numpy.ones((batch, own * k, *out)) if mask is None else mask).reshape(batch, own, k, *out)
+    for b, e in numpy.ndindex(batch, k):
+        element = numpy.unravel_index(e, kernel)
+        for p in numpy.ndindex(*out):
+            columns = []
+            for o in range(own):
+                at = [p[j] * stride[j] - low[j] + element[j] * dilation[j] + float(by[(b, o, e, j, *p)]) for j in range(n)]
+                columns.append(sample(x[b, o * c // own:(o + 1) * c // own].astype(float), at) * factors[(b, o, e, *p)])
+            columns = numpy.concatenate(columns).reshape(group, -1)
+            for channel in range(m):
+                y[(b, channel, *p)] += columns[channel // (m // group)] @ weights[channel, :, e]
+    case = Case("DeformConv", r.choice([19, 22]), group=group, offset_group=own, strides=stride, dilations=dilation, pads=low + high)
+    case.input("x", x).input("w", w).input("offset", offset)
+    for name, value in (("bias", bias), ("mask", mask)):
+        case.setting(name, None) if value is None else case.input(name, value)
+    case.expected = (y + (0 if bias is None else bias.reshape(-1, *[1] * n))).astype(numpy.float32)
+    return case
+
+
 def lp_pool(r):
     n, p = r.choice([1, 2, 2, 3]), r.randint(1, 4)
     size, kernel = [r.randint(3, 6) for _ in range(n)], [r.randint(1, 3) for _ in range(n)]
@@ -244,8 +309,8 @@ def center_crop_pad(r):
     return case.setting("shape", numpy.array([r.randint(1, 8) for _ in (axes if a else shape)], numpy.int64))
 
 
-OPERATORS = [conv_transpose, resize, grid_sample, affine_grid, roi_align, lp_pool, global_lp_pool, max_unpool, col2im,
-             center_crop_pad]
+OPERATORS = [conv_transpose, resize, grid_sample, affine_grid, roi_align, max_roi_pool, deform_conv, lp_pool, global_lp_pool,
+             max_unpool, col2im, center_crop_pad]
 
 
 def write(case, folder):
