@@ -1,4 +1,4 @@
-// Matrix products.
+// Matrix products, and determinants.
 //
 //     MatMul  x (…, k), w (k, n)              linear x, w
 //     MatMul  a (…, m, k), b (…, k, n)        matmul, with the leading dimensions broadcast
@@ -83,4 +83,13 @@ bool import_gemm(Node *n) {
   }
   n->out[0] = y;
   return true;
+}
+
+// The determinants of the matrices in the last two dimensions.
+bool import_det(Node *n) {
+  const Type *t = n->in[0]->type;
+  if (t->ndim < 2 || t->dim[t->ndim - 1] != t->dim[t->ndim - 2])
+    return node_fail(n, "its operand, %s, has no square matrices", type_text(n->a, t));
+  n->out[0] = build_op(n->b, OP_det, IN(n->in[0]), NO_ATTRS);
+  return n->out[0] != NULL;
 }

@@ -190,6 +190,10 @@ int nnrt_nonzero_bool(int64_t *index, int64_t *count, const uint8_t *x, int64_t 
 int nnrt_nms_f32(int64_t *index, int64_t *count, const float *boxes, const float *scores, int64_t m,
                  int64_t c, int64_t n, int64_t k, const NnrtNms *attrs);
 
+// y (m): the determinants of the matrices x (m, n, n); dx: dy times their cofactors.
+int nnrt_det_f32(float *y, const float *x, int64_t m, int64_t n);
+int nnrt_det_back_f32(float *dx, const float *x, const float *dy, int64_t m, int64_t n);
+
 // The kernels that only move elements exist by element size: _b1 _b2 _b4 _b8.
 #define NNRT_BY_SIZE(declare) declare(b1) declare(b2) declare(b4) declare(b8)
 

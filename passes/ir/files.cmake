@@ -32,6 +32,7 @@ set(IR_FILES
   ir/ops/batch_norm.c
   ir/ops/comm.c
   ir/ops/conv.c
+  ir/ops/det.c
   ir/ops/elementwise.c
   ir/ops/elementwise_grad.c
   ir/ops/fused_attention.c

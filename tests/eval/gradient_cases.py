@@ -31,8 +31,8 @@ class Numbers:
 
 
 class Fixed:
-    def __init__(self, values):
-        self.values = np.asarray(values, np.float64)
+    def __init__(self, values, checked=False):
+        self.values, self.checked = np.asarray(values, np.float64), checked
 
 
 def x(*shape, low=-1.0, high=1.0):
@@ -50,6 +50,11 @@ def noise(*shape):
 
 def fixed(*values):
     return Fixed(values[0] if len(values) == 1 else values)
+
+
+def given(values):
+    """These numbers, and their gradient is checked."""
+    return Fixed(values, True)
 
 
 def ints(*values, dtype=np.int64):
@@ -78,7 +83,7 @@ class Case:
                 self.checked.append(o.checked)
             else:
                 self.values.append(o.values if isinstance(o, Fixed) else o)
-                self.checked.append(False)
+                self.checked.append(isinstance(o, Fixed) and o.checked)
             self.names.append(name if self.checked[-1] else "fixed_" + name)
 
     def model(self):
@@ -602,4 +607,5 @@ case("DFT", x(2, 5, 2), opset=20, onesided=1, inverse=1,
      torch=lambda a: torch.fft.irfft(torch.complex(a[..., 0], a[..., 1]), 8)[..., None])
 case("Det", x(3, 3), torch=lambda a: a.det())
 case("Det", x(2, 2, 4, 4), torch=lambda a: a.det())
-case("Det", fixed([[1.0, 2.0], [2.0, 4.0]]), torch=lambda a: a.det())
+case("Det", given([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]]), torch="PyTorch's gradient of singular matrices is zero")
+case("Det", given([[[1.0, 2.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]]), torch="PyTorch's gradient of singular matrices is zero")

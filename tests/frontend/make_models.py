@@ -406,6 +406,7 @@ def sampling_errors():
          node("DeformConv", "x filter moved", "z", "/own", offset_group=3),
          node("DeformConv", ["x", "filter", "moved", "", "moved"], "aa", "/mask"),
          node("DeformConv", ["x", "filter", "moved", "offset"], "ab", "/bias"),
+         node("Det", "boxes", "ac", "/square"),
          node("LpPool", "x", "i", "/p", kernel_shape=[2, 2], p=0),
          node("MaxUnpool", "x index", "j", "/overlap", kernel_shape=[3, 3], strides=[2, 2]),
          node("MaxUnpool", "x index small", "k", "/small", kernel_shape=[2, 2], strides=[2, 2]),
@@ -417,7 +418,7 @@ def sampling_errors():
         [value("x", [1, 2, 5, 5]), value("long", [1, 1, 1 << 40]), value("none", [1, 1, 0]), value("points", [1, 3, 3, 3]), value("grid", [1, 3, 3, 2]), value("theta", [1, 2, 3]),
          value("boxes", [2, 5]), value("offset", [1, 4, 4, 4]), value("moved", [1, 8, 4, 4]),
          value("rois", [2, 4]), value("image", [2], I64), value("index", [1, 2, 5, 5], I64), value("rows", [1, 8, 9])],
-        "a b c d e f g h i j k l m o q r s t u v w z aa ab",
+        "a b c d e f g h i j k l m o q r s t u v w z aa ab ac",
         [weight("filter", 3, 2, 2, 2), ints("three", 1, 2, 3), ints("five", 1, 2, 3, 4, 5), ints("small", 1, 2, 9, 10), ints("image_shape", 4, 5),
          ints("block", 2, 2), weight("kernel", 1, 1, 3), numbers("twice", 1, 1, 2), ints("tall", 1, 1, 4)], opset=20)
 

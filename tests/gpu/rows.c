@@ -753,8 +753,27 @@ static void skipped_updates(void) {
   gpu_free(g), gpu_free(glr), gpu_free(scale), gpu_free(step);
 }
 
+// -- Determinants of singular matrices
+
+static void singular(void) {
+  // Of rank 2, 2, 1 and 0, and their cofactors.
+  static const float x[] = {1, 2, 3, 2, 4, 6, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2,
+                            1, 2, 3, 2, 4, 6, 3, 6, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  static const float ones[] = {1, 1, 1, 1};
+  static const double cofactors[36] = {4, 4, -4, -2, -2, 2, 0, 0, 0, 0, 0, 0, 0, 2};
+  static const double zeros[4] = {0};
+  void *in = gpu_put(x, sizeof x), *dy = gpu_put(ones, sizeof ones);
+  void *y = gpu_new(sizeof ones), *dx = gpu_new(sizeof x);
+  nnrt_det_f32(y, in, 4, 3);
+  nnrt_det_back_f32(dx, in, dy, 4, 3);
+  check_near("determinants of singular matrices", y, NNRT_f32, zeros, 4, 1e-6);
+  check_near("their cofactors", dx, NNRT_f32, cofactors, 36, 1e-6);
+  gpu_free(in), gpu_free(dy), gpu_free(y), gpu_free(dx);
+}
+
 int main(void) {
   gpu_open();
+  singular();
   softmax();
   infinities();
   norms();

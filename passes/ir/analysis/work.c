@@ -108,6 +108,13 @@ static void add_recurrence(OpWork *w, const Dims *dims, const Value *columns, co
   add(w, letters_of(dims, term), flops, 0, 0);
 }
 
+// Elimination: n^3 / 3 products for a determinant, four times as many for its adjoint.
+static void add_determinant(OpWork *w, const Dims *dims, const Value *x, const Term *t,
+                            double times) {
+  double n = (double)x->type->dim[x->type->ndim - 1];
+  add(w, letters_of(dims, t), 2 * times * count(x) * n / 3, 0, 0);
+}
+
 static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
   const Term *in = dims->in, *out = dims->out;
   switch ((int)op->kind) {
@@ -124,6 +131,8 @@ static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
   case OP_lstm_back: add_recurrence(w, dims, op->out[0], &out[0], op->in[3].value); return;
   case OP_gru_back:
   case OP_rnn_back: add_recurrence(w, dims, op->out[0], &out[0], op->in[2].value); return;
+  case OP_det: add_determinant(w, dims, op->in[0].value, &in[0], 1); return;
+  case OP_det_back: add_determinant(w, dims, op->in[0].value, &in[0], 4); return;
   case OP_classifier_back: add_products(w, dims, 3); return; // the logits and two gradients
   }
   // Any other op with a prepared kernel is one product with an epilogue.
@@ -189,6 +198,8 @@ OpWork op_work(const Op *op, const Dims *dims) {
   w.narrow = op->n_in > 0 && dtype_narrow(op->in[0].value->type->dtype);
   if (op_has_callee(op->kind))
     add_body(&w, op, dims);
+  else if (!dims)
+    BUG("%s has no body, and no einsum", op_info[op->kind].name);
   else
     add_flops(&w, op, dims);
   // Of these, the members of the bucket or the ops of the body count.
@@ -250,6 +261,8 @@ double op_flops(const Op *op) {
   // The flops of a body are those of its ops.
   if (op_has_callee(op->kind))
     add_body(&w, op, dims);
+  else if (!dims)
+    BUG("%s has no body, and no einsum", op_info[op->kind].name);
   else
     add_flops(&w, op, dims);
   return work_sum(&w, NULL).flops;
