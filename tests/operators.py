@@ -82,7 +82,8 @@ shapes, broadcasts or opset; the relative norm of a difference is below 1e-6, fr
 |---|---|---|---|"""]
     out += [f"| {' | '.join(row)} |" for row in rows]
     out.append("""
-`tests/eval/gradients.py` checks these, with the cases of `tests/eval/gradient_cases.py`; `tests/operators.py --write` makes this page.
+`tests/eval/gradients.py` checks these, with the cases of `tests/eval/gradient_cases.py`; `tests/operators.py --write` makes this
+page.
 """)
     return "\n".join(out)
 

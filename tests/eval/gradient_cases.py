@@ -609,3 +609,120 @@ case("Det", x(3, 3), torch=lambda a: a.det())
 case("Det", x(2, 2, 4, 4), torch=lambda a: a.det())
 case("Det", given([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]]), torch="PyTorch's gradient of singular matrices is zero")
 case("Det", given([[[1.0, 2.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]]), torch="PyTorch's gradient of singular matrices is zero")
+
+# -- Forms in which gradients go wrong: zeros, masks, lengths, rare attributes ---------------------------------------------------
+
+case("Pow", given([0.0, 0.5, 2.0]), given([2.0, 3.0, 1.5]), torch=lambda a, b: a ** b)
+case("Pow", given([-1.5, 0.0, 2.0]), fixed(2.0), torch=lambda a, b: a ** 2)
+case("ReduceProd", given([[2.0, 0.0, 3.0], [0.0, 0.0, 1.5], [1.0, 2.0, 3.0]]), ints([1]), keepdims=0,
+     torch=lambda a, d: a.prod(1))
+case("ReduceProd", given([[2.0, 0.0, 3.0], [0.0, 0.0, 1.5]]), keepdims=0, torch=lambda a: a.prod())
+for more, f in (({}, lambda a, d: a.cumprod(1)), ({"reverse": 1}, lambda a, d: a.flip(1).cumprod(1).flip(1)),
+                ({"exclusive": 1, "reverse": 1}, lambda a, d: F.pad(a[:, 1:], (0, 1), value=1.0).flip(1).cumprod(1).flip(1))):
+    case("CumProd", given([[2.0, 0.0, 3.0, 0.5], [0.0, 1.5, 0.0, 2.0]]), ints(1), opset=26, torch=f, **more)
+case("CumSum", x(3, 4), ints(1), exclusive=1, reverse=1, torch=lambda a, d: a.flip(1).cumsum(1).flip(1) - a)
+case("ScatterElements", given([[2.0, 0.0, 3.0]]), ints([[1, 0, 1]]), given([[0.0, 1.5, 2.0]]), axis=1, reduction="mul",
+     torch=lambda a, i, u: a.scatter_reduce(1, i, u, "prod"))
+case("ScatterND", x(2, 3, 4), ints([[[0, 1], [1, 2]], [[0, 0], [1, 0]]]), x(2, 2, 4), reduction="add",
+     torch=lambda a, i, u: a.index_put((i[..., 0], i[..., 1]), u, accumulate=True))
+case("ScatterElements", x(3, 4), ints([[-1, 0], [1, -2]]), x(2, 2), axis=-1, torch=lambda a, i, u: a.scatter(1, i % 4, u))
+case("ReduceLogSumExp", given([[-np.inf, 0.5, 1.0], [2.0, -np.inf, -1.0]]), ints([1]), torch=lambda a, d: a.logsumexp(1, True))
+case("Softmax", given([[-np.inf, 0.5, 1.0], [2.0, -np.inf, -1.0]]), torch=lambda a: a.softmax(-1))
+case("ReduceMax", x(2, 3, 4), noop_with_empty_axes=1, torch=lambda a: a * 1)
+case("ReduceSum", x(2, 3), ints([]), noop_with_empty_axes=1, torch=lambda a, d: a * 1)
+case("Softmax", x(4, 3), axis=0, torch=lambda a: a.softmax(0))
+case("LogSoftmax", x(5), torch=lambda a: a.log_softmax(0))
+case("Einsum", x(3, 3, 2), equation="iij->j", torch=lambda a: torch.einsum("iij->j", a))
+case("Einsum", x(2, 3), x(3, 2, 4), equation="ab,bac->c", torch=lambda a, b: torch.einsum("ab,bac->c", a, b))
+case("Einsum", x(2, 3, 4), x(2, 3, 4), equation="bij,bij->b", torch=lambda a, b: (a * b).sum((1, 2)))
+case("Einsum", x(2, 2, 3), equation="...i->i...", torch=lambda a: a.permute(2, 0, 1))
+case("MatMul", x(2, 1, 2, 3), x(3, 3, 2), torch=lambda a, b: a @ b)
+case("Gemm", x(3, 4), x(4, 5), x(), beta=0.5, torch=lambda a, b, c: a @ b + 0.5 * c)
+case("Conv", x(1, 2, 7), x(2, 2, 3), x(2), auto_pad="SAME_LOWER", strides=[2], torch=lambda *t: conv(*t, pads=[1, 1], strides=2))
+case("Conv", x(2, 3, 5, 5), x(6, 1, 3, 3), group=3, torch=lambda *t: conv(*t, group=3))
+case("ConvTranspose", x(1, 2, 3, 3), x(2, 3, 3, 3), x(3), strides=[2, 2], output_shape=[6, 6], auto_pad="SAME_UPPER",
+     torch=lambda a, w, b: F.conv_transpose2d(a, w, b, 2)[:, :, :6, :6])
+case("ConvTranspose", x(1, 1, 2, 2, 2), x(1, 2, 2, 2, 2), torch=lambda a, w: F.conv_transpose3d(a, w))
+case("MaxPool", x(1, 1, 5, 5), kernel_shape=[2, 2], auto_pad="SAME_UPPER", out=["y0", "_"],
+     torch=lambda a: F.max_pool2d(F.pad(a, (0, 1, 0, 1), value=-9.0), 2, 1))
+case("AveragePool", x(1, 1, 5), kernel_shape=[3], auto_pad="SAME_LOWER", strides=[2],
+     torch=lambda a: F.avg_pool1d(a, 3, 2, 1, False, False))
+case("Max", x(), x(3, 4), torch=lambda a, b: torch.maximum(a, b))
+case("Min", x(2, 1), x(1, 3), x(), torch=lambda *t: torch.stack(torch.broadcast_tensors(*t)).amin(0))
+case("Where", ints([[True, False]], dtype=bool), x(3, 1), x(1, 2), torch=lambda c, a, b: torch.where(c, a, b))
+case("PRelu", x(2, 3, 4), x(4), torch=lambda a, s: torch.where(a > 0, a, a * s))
+case("LayerNormalization", x(2, 3, 4), x(3, 4), x(4), axis=-1,
+     torch=lambda a, g, b: F.layer_norm(a, (4,), None, None, f32(1e-5)) * g + b)
+case("LayerNormalization", x(2, 3), x(3), out=["", "y0", "y1"], torch=lambda a, g: (
+    a.mean(1, keepdim=True), (a.var(1, correction=0, keepdim=True) + f32(1e-5)).rsqrt()))
+case("RMSNormalization", x(2, 3, 4), x(3, 1), axis=1, torch=lambda a, g: F.rms_norm(a, (3, 4), None, f32(1e-5)) * g)
+case("GroupNormalization", x(2, 6, 2, 2), x(6), x(6), num_groups=3, epsilon=0.1,
+     torch=lambda a, g, b: F.group_norm(a, 3, g, b, f32(0.1)))
+case("BatchNormalization", x(4, 3), x(3), x(3), noise(3), fixed(0.5, 1.5, 1.0), training_mode=1, out=["y0"],
+     torch=lambda a, g, b, m, v: F.batch_norm(a, None, None, g, b, True, eps=f32(1e-5)))
+case("BatchNormalization", x(2, 2, 3, 2), x(2), x(2), x(2), positive(2), opset=9, epsilon=0.1,
+     torch=lambda a, g, b, m, v: torch.einsum("nchw,c->nchw", a - m[:, None, None], g / (v + f32(0.1)).sqrt()) + b[:, None, None])
+case("LRN", x(2, 4, 2, 3), size=5, torch=lambda a: F.local_response_norm(a, 5, f32(1e-4), 0.75, 1.0))
+case("TopK", x(2, 3, 4), ints([3]), out=["y0", "_"], axis=1, sorted=1, torch=lambda a, k: a.topk(3, 1).values)
+case("GatherND", x(2, 3), ints([[-1, 0], [0, -2]]), torch=lambda a, i: torch.stack([a[1, 0], a[0, 1]]))
+case("Gather", x(2, 3, 4), ints([[1], [-1]]), axis=1, torch=lambda a, i: a[:, i])
+case("Expand", x(), ints(2, 3), torch=lambda a, s: a.expand(2, 3))
+case("Split", x(5), ints(0, 5), out=["", "y0"], torch=lambda a, s: a * 1)
+case("Concat", x(3), x(2), axis=0, torch=lambda *t: torch.cat(t))
+case("Pad", x(3, 4), ints(2, 1), None, ints([1]), mode="reflect", torch=lambda a, p, d: F.pad(a[None], (2, 1), "reflect")[0])
+case("Slice", x(4, 5), ints([3]), ints([-9]), ints([0]), ints([-1]), torch=lambda a, *_: a.flip(0))
+case("Tile", x(2, 1), ints(1, 4), torch=lambda a, r: a.repeat(1, 4))
+case("Resize", x(1, 1, 4, 4), None, fixed(1.0, 1.0, 0.5, 1.5), mode="nearest", nearest_mode="ceil",
+     coordinate_transformation_mode="half_pixel", torch="PyTorch rounds down")
+case("Resize", x(1, 1, 3, 5), None, None, ints(6, 8), mode="linear", axes=[2, 3], keep_aspect_ratio_policy="not_larger",
+     torch="PyTorch has no such policy")
+case("Resize", x(1, 1, 1, 3), None, None, ints(1, 1, 1, 5), mode="linear", coordinate_transformation_mode="pytorch_half_pixel",
+     torch=lambda a, s: resize(a, 1, 5, mode="bilinear"))
+case("Resize", x(1, 1, 5), None, fixed(1.0, 1.0, 1.7), mode="cubic", exclude_outside=1, torch="PyTorch has no exclude_outside")
+case("RoiAlign", x(1, 2, 5, 5), fixed([[0.3, 0.6, 3.2, 4.1]]), ints([0]), output_height=2, output_width=2, sampling_ratio=2,
+     mode="max", coordinate_transformation_mode="output_half_pixel", spatial_scale=0.5, torch="PyTorch has means only")
+case("RoiAlign", x(1, 2, 5, 5), fixed([[0.3, 0.6, 6.2, 8.1]]), ints([0]), output_height=3, output_width=2, sampling_ratio=1,
+     coordinate_transformation_mode="output_half_pixel", spatial_scale=0.5,
+     torch=lambda a, r, i: vision.roi_align(a, torch.cat([i[:, None], r], 1), (3, 2), 0.5, 1, False))
+case("GridSample", x(1, 1, 4, 4), x(1, 2, 3, 2, low=-1.6, high=1.6), mode="cubic", padding_mode="border", align_corners=1,
+     torch="PyTorch moves taps to the border, ONNX the point")
+case("GridSample", x(1, 1, 4, 4), x(1, 2, 3, 2, low=-1.6, high=1.6), mode="cubic", padding_mode="reflection",
+     torch=lambda a, g: F.grid_sample(a, g, "bicubic", "reflection", False))
+masked = [[True, False, True, True], [False, False, False, True], [True, True, True, False]]
+case("Attention", x(1, 2, 3, 4), x(1, 2, 4, 4), x(1, 2, 4, 4), ints(masked, dtype=bool),
+     torch=lambda q, k, v, m: attention(q, k, v, m))
+case("Attention", x(1, 2, 3, 4), x(1, 2, 4, 4), x(1, 2, 4, 4), Fixed(np.where(masked, 0.3, -np.inf)),
+     torch=lambda q, k, v, m: attention(q, k, v, m))
+case("Attention", x(1, 4, 3, 4), x(1, 2, 4, 4), x(1, 2, 4, 4), x(1, 4, 3, 4), is_causal=1, softcap=2.0, out=["y0"],
+     torch="PyTorch caps no scores")
+case("Attention", x(2, 2, 3, 4), x(2, 2, 5, 4), x(2, 2, 5, 3), None, None, None, ints(3, 5), is_causal=1, out=["y0"],
+     torch="PyTorch has no lengths")
+case("Attention", x(1, 4, 2, 4), x(1, 2, 2, 4), x(1, 2, 2, 4), None, x(1, 2, 3, 4), x(1, 2, 3, 4), is_causal=1, out=["y0"],
+     torch=lambda q, k, v, pk, pv: attention(q, torch.cat([pk, k], 2), torch.cat([pv, v], 2),
+                                             torch.ones(2, 5, dtype=torch.bool).tril(3)))
+case("LSTM", x(3, 2, 2), x(1, 8, 2), x(1, 8, 2), x(1, 16), None, x(1, 2, 2), x(1, 2, 2), x(1, 6), out=3, hidden_size=2, clip=0.7,
+     input_forget=1, activations=["HardSigmoid", "Softsign", "Elu"], activation_alpha=[0.3, 0.8], activation_beta=[0.45],
+     torch="PyTorch has no such activations")
+case("LSTM", x(2, 3, 2), x(1, 8, 2), x(1, 8, 2), layout=1, out=["y0", "y1", "y2"], hidden_size=2,
+     torch="PyTorch's layer was compared in the other layout")
+case("GRU", x(3, 2, 2), x(2, 6, 2), x(2, 6, 2), x(2, 12), ints(3, 1, dtype=np.int32), x(2, 2, 2), out=["", "y0"], hidden_size=2,
+     direction="bidirectional", activations=["Sigmoid", "Softplus", "LeakyRelu", "Tanh"], activation_alpha=[0.2],
+     torch="PyTorch has no such activations")
+case("SoftmaxCrossEntropyLoss", x(2, 3, 2, 2), ints([[[0, 1], [2, 1]], [[1, -1], [0, 0]]]), ignore_index=-1,
+     torch=lambda a, t: F.cross_entropy(a, t, ignore_index=-1))
+case("NegativeLogLikelihoodLoss", x(2, 3, 2, 2), ints([[[0, 1], [2, 1]], [[1, -1], [0, 0]]]), ignore_index=-1,
+     torch=lambda a, t: F.nll_loss(a, t, ignore_index=-1))
+case("STFT", x(1, 12, 2), ints(4), x(6), onesided=0, torch=lambda a, s, w: torch.view_as_real(
+    torch.fft.fft(torch.view_as_complex(a).unfold(1, 6, 4) * w)))
+case("DFT", x(3, 1, 2), ints(5), ints(0), opset=20, onesided=1, inverse=1,
+     torch=lambda a, n, d: torch.fft.irfft(torch.view_as_complex(a), 5, 0)[..., None])
+case("DFT", x(2, 3, 5, 1), opset=17, inverse=1, axis=-2,
+     torch=lambda a: torch.view_as_real(torch.fft.ifft(a[..., 0]).resolve_conj()))
+case("DeformConv", x(1, 2, 4), x(1, 2, 2), x(1, 2, 3, low=-0.6, high=0.6), opset=22, torch="torchvision has two dimensions only")
+case("CausalConvWithState", x(1, 2, 3), x(2, 1, 4), None, x(1, 2, 3), opset=27, out=2,
+     torch=lambda a, w, s: (F.conv1d(torch.cat([s, a], 2), w, None, groups=2), torch.cat([s, a], 2)[:, :, -3:]))
+case("RotaryEmbedding", x(2, 3, 8), x(5, 2), x(5, 2), ints([[0, 1, 4], [2, 2, 3]]), num_heads=2, interleaved=1,
+     torch=lambda a, c, s, p: rotary(a.unflatten(2, (2, 4)), c[p][:, :, None], s[p][:, :, None], True).flatten(2))
+case("MaxUnpool", x(1, 2, 2), ints([[[1, 2], [4, 7]]]), ints(1, 2, 5), kernel_shape=[2], strides=[2],
+     torch="PyTorch's indices are of a channel")
+case("Col2Im", x(2, 4, 3), ints([7]), ints([2]), strides=[2], torch="PyTorch folds images only")

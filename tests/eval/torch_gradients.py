@@ -38,14 +38,16 @@ def lines_of(case):
 
 
 def main():
-    lines = []
+    lines, errors = [], []
     for case in CASES:
         if isinstance(case.torch, str) or (sys.argv[1:] and case.op not in sys.argv[1:]):
             continue
         try:
             lines += lines_of(case)
         except Exception as e:
-            sys.exit(f"{case.name}: {type(e).__name__}: {e}")
+            errors.append(f"{case.name}: {type(e).__name__}: {e}")
+    if errors:
+        sys.exit("\n".join(errors))
     if sys.argv[1:]:
         print("\n".join(lines))
     else:
