@@ -117,7 +117,7 @@ static Value *rounded(Node *n, Value *x) {
 //
 //     floor(k size) <= i - start < ceil((k + 1) size)     size = max(end - start + 1, 1) / bins
 static Value *in_bins(Node *n, Value *start, Value *end, int64_t bins, int64_t length) {
-  if (!start || !end) return NULL;
+  if (!start || !end || !node_small(n, length)) return NULL;
   int64_t regions = start->type->dim[0];
   DType dtype = taps_constant_type(start->type);
   Module *m = n->b->g->module;
@@ -176,7 +176,8 @@ bool import_max_roi_pool(Node *n) {
   }
   if (!rois || n->b->failed) return false;
   Value *in_rows = in_bins(n, corner[2], corner[4], bins.at[0], h);
-  Value *in_columns = in_bins(n, corner[1], corner[3], bins.at[1], w);
+  Value *in_columns = in_rows ? in_bins(n, corner[1], corner[3], bins.at[1], w) : NULL;
+  if (!in_columns) return false;
   Value *image =
       build_op(n->b, OP_gather, IN(x, build_cast(n->b, corner[0], DT_i64)), ATTRS(a_i("axis", 0)));
 

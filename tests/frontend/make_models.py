@@ -401,6 +401,7 @@ def sampling_errors():
          node("MaxRoiPool", "x rois", "s", "/five", pooled_shape=[2, 2]),
          node("MaxRoiPool", "x boxes", "t", "/pooled"),
          node("MaxRoiPool", "x boxes", "u", "/bins", pooled_shape=[2, 0]),
+         node("MaxRoiPool", "tower boxes", "ad", "/tower", pooled_shape=[2, 2]),
          node("DeformConv", "x filter offset", "v", "/offset"),
          node("DeformConv", "x filter moved", "w", "/group", group=3),
          node("DeformConv", "x filter moved", "z", "/own", offset_group=3),
@@ -416,9 +417,9 @@ def sampling_errors():
          node("Resize", ["long", "", "twice"], "q", "/stretched"),
          node("Resize", ["none", "", "", "tall"], "r", "/empty")],
         [value("x", [1, 2, 5, 5]), value("long", [1, 1, 1 << 40]), value("none", [1, 1, 0]), value("points", [1, 3, 3, 3]), value("grid", [1, 3, 3, 2]), value("theta", [1, 2, 3]),
-         value("boxes", [2, 5]), value("offset", [1, 4, 4, 4]), value("moved", [1, 8, 4, 4]),
+         value("boxes", [2, 5]), value("tower", [1, 1, 1 << 40, 2]), value("offset", [1, 4, 4, 4]), value("moved", [1, 8, 4, 4]),
          value("rois", [2, 4]), value("image", [2], I64), value("index", [1, 2, 5, 5], I64), value("rows", [1, 8, 9])],
-        "a b c d e f g h i j k l m o q r s t u v w z aa ab ac",
+        "a b c d e f g h i j k l m o q r s t u v w z aa ab ac ad",
         [weight("filter", 3, 2, 2, 2), ints("three", 1, 2, 3), ints("five", 1, 2, 3, 4, 5), ints("small", 1, 2, 9, 10), ints("image_shape", 4, 5),
          ints("block", 2, 2), weight("kernel", 1, 1, 3), numbers("twice", 1, 1, 2), ints("tall", 1, 1, 4)], opset=20)
 
