@@ -52,8 +52,8 @@ static Value *product_with(Node *n, Value *x, Value *w) {
 
 // Transforms real and imaginary parts (…, rows) to those of the result (…, bins); `im` may be NULL,
 // and `out_im`, if the result is real.
-static bool transform(Node *n, const Transform *t, Value *re, Value *im, Value **out_re,
-                      Value **out_im) {
+static bool by_table(Node *n, const Transform *t, Value *re, Value *im, Value **out_re,
+                     Value **out_im) {
   DType dtype = re->type->dtype;
   Value *c = table(n, t, dtype, false), *s = c ? table(n, t, dtype, true) : NULL;
   if (!s) return false;
@@ -62,6 +62,83 @@ static bool transform(Node *n, const Transform *t, Value *re, Value *im, Value *
   if (im) *out_re = node_sub(n, *out_re, product_with(n, im, s));
   if (out_im) *out_im = product_with(n, re, s);
   if (out_im && im) *out_im = node_add(n, *out_im, product_with(n, im, c));
+  return !n->b->failed;
+}
+
+enum { LARGEST_TABLE = 1 << 24 }; // of node_small
+
+// Multiplies numbers (m, b, a) by e^(-2 pi i j k / (a b)), with j and k the last two indices.
+static bool twiddle(Node *n, const Transform *t, int64_t b, int64_t a, Value **io_re,
+                    Value **io_im) {
+  Transform turn = {.rows = b, .bins = a, .length = a * b, .inverse = t->inverse};
+  DType dtype = (*io_re)->type->dtype;
+  Value *c = table(n, &turn, dtype, false), *s = c ? table(n, &turn, dtype, true) : NULL;
+  if (!s) return false;
+  // The factor of the inverse comes with the two transforms.
+  if (t->inverse) {
+    c = build_scale(n->b, c, (double)(a * b));
+    s = build_scale(n->b, s, (double)(a * b));
+  }
+  Value *re = node_sub(n, node_mul(n, *io_re, c), node_mul(n, *io_im, s));
+  *io_im = node_add(n, node_mul(n, *io_re, s), node_mul(n, *io_im, c));
+  *io_re = re;
+  return re && *io_im;
+}
+
+// Transforms numbers (m, a b), with index i b + j, in two steps (Cooley and Tukey): all of the same
+// j, and then all of the same k of the result k + a l.
+static bool by_factors(Node *n, const Transform *t, int64_t a, Value **io_re, Value **io_im) {
+  int64_t m = (*io_re)->type->dim[0], b = t->length / a;
+  int64_t swap[] = {0, 2, 1}, flat[] = {m, a * b}, square[] = {m, a, b};
+  Transform first = {.rows = a, .bins = a, .length = a, .inverse = t->inverse};
+  Transform second = {.rows = b, .bins = b, .length = b, .inverse = t->inverse};
+  Value *part[] = {*io_re, *io_im}, *out[2];
+  for (int i = 0; i < 2; i++)
+    part[i] = build_transpose(n->b, build_reshape(n->b, part[i], 3, square), swap);
+  if (!part[1] || !by_table(n, &first, part[0], part[1], &out[0], &out[1])) return false;
+  if (!twiddle(n, t, b, a, &out[0], &out[1])) return false;
+  for (int i = 0; i < 2; i++)
+    part[i] = build_transpose(n->b, out[i], swap);
+  if (!part[1] || !by_table(n, &second, part[0], part[1], &out[0], &out[1])) return false;
+  for (int i = 0; i < 2; i++)
+    out[i] = build_reshape(n->b, build_transpose(n->b, out[i], swap), 2, flat);
+  *io_re = out[0];
+  *io_im = out[1];
+  return !n->b->failed;
+}
+
+// Returns x, of (m, rows), with zeros up to the length of the transform.
+static Value *padded(Node *n, const Transform *t, Value *x) {
+  if (!x || t->rows == t->length) return x;
+  int64_t dim[] = {x->type->dim[0], t->length - t->rows};
+  Value *zeros = build_fill(n->b, x->type->dtype, 2, dim, 0);
+  return build_op(n->b, OP_concat, IN(x, zeros), ATTRS(a_i("axis", 1)));
+}
+
+// As by_table.  A transform of which the table is too large is one of two factors of its length,
+// unless it is of half a spectrum.
+static bool transform(Node *n, const Transform *t, Value *re, Value *im, Value **out_re,
+                      Value **out_im) {
+  const Type *type = re->type;
+  int ndim = type->ndim;
+  int64_t m = type_count(type) / t->rows, a = (int64_t)sqrt((double)t->length), dim[MAX_NDIM];
+  while (a > 1 && t->length % a)
+    a--;
+  if (t->halved || t->length > LARGEST_TABLE || t->rows * t->bins <= LARGEST_TABLE || a < 2)
+    return by_table(n, t, re, im, out_re, out_im);
+  Value *part[] = {re, im};
+  for (int i = 0; i < 2; i++) {
+    Value *x = part[i] ? build_reshape(n->b, part[i], 2, (int64_t[]){m, t->rows}) : NULL;
+    part[i] = x || i == 0 ? padded(n, t, x) : NULL;
+  }
+  if (part[0] && !part[1]) part[1] = build_full_like(n->b, part[0], 0);
+  if (!part[1] || !by_factors(n, t, a, &part[0], &part[1])) return false;
+  memcpy(dim, type->dim, sizeof dim);
+  dim[ndim - 1] = t->bins;
+  for (int i = 0; i < 2; i++)
+    part[i] = build_reshape(n->b, node_part(n, part[i], 1, 0, t->bins), ndim, dim);
+  *out_re = part[0];
+  *out_im = part[1];
   return !n->b->failed;
 }
 

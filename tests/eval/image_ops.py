@@ -309,8 +309,26 @@ def center_crop_pad(r):
     return case.setting("shape", numpy.array([r.randint(1, 8) for _ in (axes if a else shape)], numpy.int64))
 
 
+def dft(r):
+    """In double; one of ten is too long for a single table."""
+    inverse, onesided, long = r.random() < 0.5, r.random() < 0.4, r.random() < 0.1
+    onesided &= not (long and inverse)
+    shape = [r.randint(1, 3) for _ in range(r.randint(1, 3))]
+    axis = r.randrange(len(shape))
+    shape[axis] = (6006 if onesided else r.choice([4200, 5041])) if long else r.randint(1, 9)
+    complex = inverse if onesided else r.random() < 0.5
+    length = shape[axis] + r.choice([-6, 0, 9] if long else [-3, -1, 0, 0, 1, 4])
+    case = Case("DFT", r.choice([17, 20]), inverse=int(inverse), onesided=int(onesided))
+    case.input("x", numbers(r, *shape, 2 if complex else 1).astype(float))
+    case.setting("length", numpy.array(max(length, 1), numpy.int64))
+    if case.opset == 17:
+        case.attributes["axis"] = axis
+        return case
+    return case.setting("axis", numpy.array(axis, numpy.int64))
+
+
 OPERATORS = [conv_transpose, resize, grid_sample, affine_grid, roi_align, max_roi_pool, deform_conv, lp_pool, global_lp_pool,
-             max_unpool, col2im, center_crop_pad]
+             max_unpool, col2im, center_crop_pad, dft]
 
 
 def write(case, folder):
