@@ -51,7 +51,8 @@ def run(cases, *options):
                 (folder / f"input_{i}.pb").write_bytes(numpy_helper.from_array(v).SerializeToString())
         program = pathlib.Path(os.environ.get("BUILD", "build")) / "bin" / "onnx_gradients"
         done = subprocess.run([program, *options, *folders], capture_output=True, text=True)
-    print(done.stderr, end="")
+    if done.stderr or done.returncode not in (0, 1):
+        sys.exit(f"{done.stderr}onnx_gradients ended with {done.returncode}")
     return done.stdout.splitlines()
 
 
