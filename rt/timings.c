@@ -42,7 +42,7 @@ static Row *add_row(Rows *rows, const char *name, int length) {
   if (rows->n == rows->room) {
     rows->room = rows->room ? 2 * rows->room : 256;
     rows->at = realloc(rows->at, (size_t)rows->room * sizeof *rows->at);
-    if (!rows->at) nnrt_must_alloc((size_t)-1);
+    if (!rows->at) nnrt_out_of_memory((size_t)rows->room * sizeof *rows->at);
   }
   rows->at[rows->n] = (Row){.name = name, .length = length};
   return &rows->at[rows->n++];

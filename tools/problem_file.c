@@ -66,18 +66,17 @@ static void add_message(StrBuf *b, const DiagMessage *m) {
 }
 
 bool problem_file_write(const char *path, const char *model, bool ok, Diag *d) {
-  const DiagMessage *messages;
-  int n = diag_messages(d, &messages);
+  const DiagMessage *first = diag_messages(d);
   Arena *a = arena_new();
   StrBuf b = {.arena = a};
   strbuf_addf(&b,
               "{\n  \"version\": %s,\n  \"model\": %s,\n  \"succeeded\": %s,\n  \"problems\": [",
               json_string(a, NNAOT_VERSION), json_string(a, model), ok ? "true" : "false");
-  for (int i = 0; i < n; i++) {
-    strbuf_add(&b, i ? ",\n" : "\n");
-    add_message(&b, &messages[i]);
+  for (const DiagMessage *m = first; m; m = m->next) {
+    strbuf_add(&b, m == first ? "\n" : ",\n");
+    add_message(&b, m);
   }
-  strbuf_add(&b, n ? "\n  ]\n}\n" : "]\n}\n");
+  strbuf_add(&b, first ? "\n  ]\n}\n" : "]\n}\n");
   bool written = output_write(path, b.at, d);
   arena_free(a);
   return written;

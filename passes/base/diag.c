@@ -19,7 +19,7 @@ struct Diag {
   const char *shown; // the line of the last message; a note does not repeat it
   ProblemKind kind;  // of errors by diag_error
   Arena *record;     // of `messages`; NULL: they are not kept
-  Vec(DiagMessage) messages;
+  DiagMessage *first_kept, *last_kept;
 };
 
 const Loc *loc_node(Arena *a, const char *file, const char *node) {
@@ -140,7 +140,7 @@ static void keep(Diag *d, const Loc *loc, const char *severity, ProblemKind kind
       [SEVERITY_error] = "error", [SEVERITY_warning] = "warning", [SEVERITY_note] = "note"};
   Arena *a = d->record;
   if (!a) return;
-  DiagMessage *last = d->messages.n ? &d->messages.at[d->messages.n - 1] : NULL;
+  DiagMessage *last = d->last_kept;
   text = str_copy(a, text);
   if (joins && last) {
     const char *where = loc_text(a, loc);
@@ -150,11 +150,13 @@ static void keep(Diag *d, const Loc *loc, const char *severity, ProblemKind kind
       vec_push(a, &last->notes, *where ? str_format(a, "%s: %s", where, text) : text);
     return;
   }
-  DiagMessage message = {.kind = kind, .text = text};
-  while (message.severity < SEVERITY_note && strcmp(names[message.severity], severity) != 0)
-    message.severity++;
-  if (*loc_text(a, loc)) vec_push(a, &message.places, ((DiagPlace){loc_copy(a, loc), NULL}));
-  vec_push(a, &d->messages, message);
+  DiagMessage *message = arena_one(a, DiagMessage);
+  *message = (DiagMessage){.kind = kind, .text = text};
+  while (message->severity < SEVERITY_note && strcmp(names[message->severity], severity) != 0)
+    message->severity++;
+  if (*loc_text(a, loc)) vec_push(a, &message->places, ((DiagPlace){loc_copy(a, loc), NULL}));
+  *(last ? &last->next : &d->first_kept) = message;
+  d->last_kept = message;
 }
 
 static void say(Diag *d, const Loc *loc, const char *severity, ProblemKind kind, const char *fmt,
@@ -273,8 +275,8 @@ void diag_place(Diag *d, const Loc *loc, const char *detail, bool shown) {
   d->record = NULL;
   if (shown) diag_note(d, loc, "%s", detail ? detail : "here, too");
   d->record = a;
-  if (!a || !d->messages.n) return;
-  DiagMessage *last = &d->messages.at[d->messages.n - 1];
+  if (!a || !d->last_kept) return;
+  DiagMessage *last = d->last_kept;
   DiagPlace place = {loc_copy(a, loc), str_copy(a, detail)};
   // The first place is that of the message itself.
   if (last->places.n == 1 && !last->places.at[0].detail &&
@@ -292,8 +294,8 @@ void diag_more_places(Diag *d, int n) {
 }
 
 void diag_cause(Diag *d, const char *cause, const char *op, const char *domain, int opset) {
-  if (d->quiet || !d->record || !d->messages.n) return;
-  DiagMessage *last = &d->messages.at[d->messages.n - 1];
+  if (d->quiet || !d->record || !d->last_kept) return;
+  DiagMessage *last = d->last_kept;
   last->text = str_copy(d->record, cause);
   last->op = str_copy(d->record, op);
   last->domain = str_copy(d->record, domain);
@@ -304,9 +306,8 @@ void diag_record(Diag *d, Arena *a) {
   d->record = a;
 }
 
-int diag_messages(const Diag *d, const DiagMessage **out) {
-  *out = d->messages.at;
-  return d->messages.n;
+const DiagMessage *diag_messages(const Diag *d) {
+  return d->first_kept;
 }
 
 void diag_caret(Diag *d, const char *line, int column, int width) {

@@ -108,13 +108,14 @@ typedef struct DiagMessage {
   int opset;               // 0: unknown
   Vec(DiagPlace) places;
   Vec(const char *) notes, hints;
+  struct DiagMessage *next; // of the record, in order; NULL: it is the last
 } DiagMessage;
 
 // Keeps the messages from now on; those while quiet are not kept.
 void diag_record(Diag *d, Arena *a);
 // The cause of the previous problem without a count, and its operator in the model.
 void diag_cause(Diag *d, const char *cause, const char *op, const char *domain, int opset);
-int diag_messages(const Diag *d, const DiagMessage **out); // returns their number
+const DiagMessage *diag_messages(const Diag *d); // the first, or NULL
 
 // Reports an error of the compiler itself at this line of its source, and aborts.
 #define BUG(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)

@@ -823,12 +823,14 @@ def one_round():
     """Problems of every kind after a failed node, whose result has a declared type, and their consequences."""
     m = model(
         [node("Nonsense", "x w", "a", "/missing"), node("Relu", "a", "r", "/relu"),
-         node("ReduceSum", "r", "s", "/sum", keepdims=0), node("Gradient", "a", "da", "/gradient", domain=TRAINING, xs=["a"], y="s"),
+         node("ReduceSum", "r", "s", "/sum", keepdims=0),
+         node("Gradient", "a", "da", "/gradient", domain=TRAINING, xs=["a"], y="s"),
          node("Mul", "da a", "p", "/again"), node("ReduceSum", "p", "loss", "/loss", keepdims=0),
          node("Concat", "a x", "b", "/form", axis=5), node("Nonsense", "x", "n", "/shape"), node("Reshape", "a n", "v", "/view"),
          node("Cast", "a", "t", "/cast", to=I64), node("Reshape", "x t", "u", "/settings"),
          node("BatchNormalization", "a g g g g", "bn", "/bn"), node("MatMul", "k k", "kk", "/matmul")],
-        [value("x", ["N", 3]), value("k", [3, 3], TensorProto.UINT64)], "loss b v u bn kk", [weight("w", 3), weight("g", 3)], domains=[TRAINING])
+        [value("x", ["N", 3]), value("k", [3, 3], TensorProto.UINT64)], "loss b v u bn kk",
+        [weight("w", 3), weight("g", 3)], domains=[TRAINING])
     m.graph.value_info.append(value("a", ["N", 3]))
     return m
 

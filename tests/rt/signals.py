@@ -71,8 +71,8 @@ with folder_with_data():
         job.send_signal(number)
         err = job.communicate(timeout=30)[1]
         # A sanitizer reports SIGSEGV itself.
-        check(f"{number.name} is said", f"slow1: error: this process was ended by {said}" in err and "an access to memory" not in err
-              and job.returncode == -number or number != signal.SIGABRT and "Sanitizer" in err, job.returncode, err)
+        check(f"{number.name} is said", f"slow1: error: this process was ended by {said}" in err
+              and "an access to memory" not in err and job.returncode == -number or number != signal.SIGABRT and "Sanitizer" in err, job.returncode, err)
         os.remove("crash.jsonl")
 
     # USR1 and HUP save a checkpoint, and training goes on: on any rank of any transport.
