@@ -39,6 +39,7 @@ set(FRONTEND_FILES
   onnx_ops_lookup.c
   onnx_ops_loss.c
   onnx_ops_microsoft.c
+  onnx_ops_ml.c
   onnx_ops_norm.c
   onnx_ops_quantize.c
   onnx_ops_recurrent.c
@@ -53,5 +54,6 @@ set(FRONTEND_FILES
   onnx_ops_shape.c
   onnx_ops_signal.c
   onnx_ops_training.c
+  onnx_ops_trees.c
   onnx_ops_window.c
 )

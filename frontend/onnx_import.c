@@ -147,7 +147,33 @@ typedef struct Row {
 
 static ImportFn import_plain_unary, import_plain_binary;
 
-static const char *hint_for(const char *domain) {
+// Operators that cannot be compiled, and the reason.
+static const struct {
+  const char *name, *why;
+} refused[] = {
+#define ONNX(...)
+#define SEQUENCE(...)
+#define TRAINING(...)
+#define PREVIEW(...)
+#define MICROSOFT(...)
+#define ML(...)
+#define UNARY(...)
+#define BINARY(...)
+#define REFUSED(name, why) {#name, why},
+#include "frontend/onnx_ops.def"
+#undef ONNX
+#undef SEQUENCE
+#undef TRAINING
+#undef PREVIEW
+#undef MICROSOFT
+#undef ML
+#undef UNARY
+#undef BINARY
+};
+
+static const char *hint_for(const char *domain, const char *name) {
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    if (str_equal(refused[i].name, name)) return refused[i].why;
   if (str_equal(domain, "com.microsoft"))
     return "export the model without operators of other domains: onnxruntime's optimizers write "
            "these, so take the model from before them";
@@ -168,6 +194,8 @@ static const Row rows[] = {
   ROW("ai.onnx.preview", name, 1, least, most, import_##import, N_OPS, false)
 #define MICROSOFT(name, least, most, import)                                                       \
   ROW("com.microsoft", name, 1, least, most, import_##import, N_OPS, false)
+#define ML(name, since, least, most, import)                                                       \
+  ROW("ai.onnx.ml", name, since, least, most, import_##import, N_OPS, false)
 #define UNARY(name, op)  ROW("", name, 1, 1, 1, import_plain_unary, OP_##op, false)
 #define BINARY(name, op) ROW("", name, 1, 2, 2, import_plain_binary, OP_##op, false)
 #include "frontend/onnx_ops.def"
@@ -446,7 +474,7 @@ void onnx_operator_problem(Import *im, const Scope *scope, const Onnx__NodeProto
   Operator o = onnx_operator(im, scope, node);
   const char *cause =
       str_format(im->a, "%s%s%s is not supported", o.domain, *o.domain ? "." : "", o.name);
-  onnx_node_problem(im, PROBLEM_operator, scope, node, cause, hint_for(o.domain));
+  onnx_node_problem(im, PROBLEM_operator, scope, node, cause, hint_for(o.domain, o.name));
 }
 
 static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {

@@ -123,6 +123,41 @@ bool node_list(const Node *n, const char *name, Ints *out) {
   return true;
 }
 
+bool node_tensor(Node *n, const Onnx__TensorProto *proto, Tensor *out) {
+  Import *im = n->im;
+  const Loc *loc = n->b->origin.loc;
+  OnnxTensor t;
+  bool ok = onnx_tensor(im->file, im->o->external_data_dir, proto, n->a, loc, &t, im->d);
+  if (ok) {
+    // Half precision is computed in f32.
+    const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.ndim, t.dim);
+    ok = onnx_tensor_load(im->file, &t, type, n->a, loc, out, im->d);
+  }
+  if (!ok) n->b->failed = true; // it has been reported
+  return ok;
+}
+
+bool node_floats(Node *n, const char *name, Floats *out) {
+  *out = (Floats){0};
+  const Onnx__AttributeProto *attr = node_attr(n, name);
+  const Onnx__AttributeProto *other = node_attr(n, str_format(n->a, "%s_as_tensor", name));
+  if (other && other->t) attr = other;
+  if (!attr) return true;
+  double *at = arena_array(n->a, double, attr->n_floats + 1);
+  for (size_t i = 0; i < attr->n_floats; i++)
+    at[i] = (double)attr->floats[i];
+  *out = (Floats){(int)attr->n_floats, at};
+  if (!attr->t) return true;
+  Tensor t;
+  if (!node_tensor(n, attr->t, &t)) return false;
+  int64_t count = type_count(t.type);
+  at = arena_array(n->a, double, count + 1);
+  for (int64_t i = 0; i < count; i++)
+    at[i] = tensor_f(&t, i);
+  *out = (Floats){(int)count, at};
+  return node_small(n, count);
+}
+
 // -- Operands ----------------------------------------------------------------------------------
 
 Value *node_in(const Node *n, int i) {
@@ -292,6 +327,14 @@ Value *node_like(Node *n, const Value *v, double x) {
 
 Value *node_ints_value(Node *n, const int64_t *at, int count) {
   return build_constant(n->b, type_new(n->im->m, DT_i64, 1, (int64_t[]){count}), at);
+}
+
+Value *node_numbers(Node *n, DType dtype, int ndim, const int64_t *dim, const double *at) {
+  if (!node_shape(n, ndim, dim)) return NULL;
+  Tensor t = tensor_new(n->a, type_new(n->im->m, dtype, ndim, dim));
+  for (int64_t i = 0; i < type_count(t.type); i++)
+    tensor_set_f(&t, i, at[i]);
+  return build_constant(n->b, t.type, t.data);
 }
 
 Value *node_count_up(Node *n, int64_t count) {

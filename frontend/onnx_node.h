@@ -105,6 +105,7 @@ typedef bool ImportFn(Node *n);
 #define TRAINING(name, least, most, import)    ImportFn import_##import;
 #define PREVIEW(name, least, most, import)     ImportFn import_##import;
 #define MICROSOFT(name, least, most, import)   ImportFn import_##import;
+#define ML                                     ONNX
 #define UNARY(name, op)
 #define BINARY(name, op)
 #include "frontend/onnx_ops.def"
@@ -113,6 +114,7 @@ typedef bool ImportFn(Node *n);
 #undef TRAINING
 #undef PREVIEW
 #undef MICROSOFT
+#undef ML
 #undef UNARY
 #undef BINARY
 
@@ -147,6 +149,18 @@ int64_t node_int(const Node *n, const char *name, int64_t otherwise);
 double node_float(const Node *n, const char *name, double otherwise);
 const char *node_str(const Node *n, const char *name, const char *otherwise);
 bool node_list(const Node *n, const char *name, Ints *out); // false if it is missing
+
+// Reads the tensor of an attribute.  False after a report.
+bool node_tensor(Node *n, const Onnx__TensorProto *proto, Tensor *out);
+
+typedef struct Floats {
+  int n;
+  const double *at;
+} Floats;
+
+// Reads a list of floats, or, in newer opsets, the tensor in attribute NAME_as_tensor, or NAME
+// itself; empty if the node lacks all of them.  False after a report.
+bool node_floats(Node *n, const char *name, Floats *out);
 
 // -- PyTorch's call (onnx_torch.c) -------------------------------------------------------------
 
@@ -195,8 +209,9 @@ bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *ndim, int64_
 // The same, and broadcasts the operands to it.
 bool node_broadcast(Node *n, Value **in, int n_in);
 
-Value *node_scalar(Node *n, DType dtype, double x);            // a fill
-Value *node_like(Node *n, const Value *v, double x);           // a fill of its type
+Value *node_scalar(Node *n, DType dtype, double x);  // a fill
+Value *node_like(Node *n, const Value *v, double x); // a fill of its type
+Value *node_numbers(Node *n, DType dtype, int ndim, const int64_t *dim, const double *at);
 Value *node_ints_value(Node *n, const int64_t *at, int count); // an i64 vector
 // Returns `length` elements along `axis` from `start`, and all along the other axes.  NULL for
 // NULL.

@@ -25,20 +25,8 @@ bool import_size(Node *n) {
 }
 
 static Value *tensor_constant(Node *n, const Onnx__TensorProto *proto) {
-  Import *im = n->im;
-  OnnxTensor t;
-  Tensor tensor;
-  if (!onnx_tensor(im->file, im->o->external_data_dir, proto, n->a, n->b->origin.loc, &t, im->d)) {
-    n->b->failed = true; // it has been reported
-    return NULL;
-  }
-  // Half precision is computed in f32.
-  const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.ndim, t.dim);
-  if (!onnx_tensor_load(im->file, &t, type, n->a, n->b->origin.loc, &tensor, im->d)) {
-    n->b->failed = true;
-    return NULL;
-  }
-  return build_constant(n->b, type, tensor.data);
+  Tensor t;
+  return node_tensor(n, proto, &t) ? build_constant(n->b, t.type, t.data) : NULL;
 }
 
 bool import_constant(Node *n) {

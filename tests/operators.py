@@ -12,7 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE, GRADIENTS = ROOT / "docs/operators.md", ROOT / "docs/gradients.md"
-ROW = re.compile(r"^(UNARY|BINARY|SEQUENCE|ONNX|TRAINING|MICROSOFT)\((\w+),\s*(\w+)", re.M)
+ROW = re.compile(r"^(UNARY|BINARY|SEQUENCE|ONNX|TRAINING|MICROSOFT|ML)\((\w+),\s*(\w+)", re.M)
 
 
 def operators():

@@ -42,7 +42,7 @@ def ints(name, *items):
 def model(nodes, inputs, outputs, weights=(), opset=17, functions=(), domains=()):
     graph = helper.make_graph(nodes, "g", inputs, [value(o, None) for o in outputs.split()], weights)
     opsets = [helper.make_opsetid("", opset)] if opset else []
-    opsets += [helper.make_opsetid(d, 1) for d in domains]
+    opsets += [helper.make_opsetid(*d) if isinstance(d, tuple) else helper.make_opsetid(d, 1) for d in domains]
     m = helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=8)
     if not opset:
         del m.opset_import[:]
@@ -1007,6 +1007,37 @@ def save(name, m):
         f.write(m if isinstance(m, bytes) else m.SerializeToString())
 
 
+ML = "ai.onnx.ml"
+
+
+def ml_errors():
+    """Trees with nodes that do not exist or lead back, coefficients of another number of features, labels of strings."""
+    tree = dict(domain=ML, n_targets=2, tree_roots=[0], nodes_featureids=[0, 1], nodes_truenodeids=[1, 0],
+                nodes_falsenodeids=[0, 1], nodes_trueleafs=[0, 1], nodes_falseleafs=[1, 1], leaf_targetids=[0, 1],
+                nodes_modes=helper.make_tensor("m", TensorProto.UINT8, [2], [0, 6]), nodes_splits=numbers("s", 0, 0),
+                leaf_weights=numbers("w", 1, 2), membership_values=numbers("v", 1, np.nan))
+    old = dict(domain=ML, n_targets=1, nodes_treeids=[0, 0], nodes_nodeids=[0, 1], nodes_featureids=[0, 0],
+               nodes_modes=["BRANCH_LEQ", "LEAF"], nodes_truenodeids=[1, 0], nodes_falsenodeids=[1, 0],
+               nodes_values=[0.0, 0.0], target_treeids=[0], target_nodeids=[1], target_ids=[0], target_weights=[1.0])
+    new, before, linear = "TreeEnsemble", "TreeEnsembleRegressor", dict(domain=ML, coefficients=[1.0, 2.0, 3.0])
+    bad = [("cycle", new, tree | dict(nodes_truenodeids=[0, 0])), ("branch", new, tree | dict(nodes_falsenodeids=[2, 1])),
+           ("feature", new, tree | dict(nodes_featureids=[0, 3])), ("target", new, tree | dict(leaf_targetids=[0, 2])),
+           ("root", new, tree | dict(tree_roots=[2])), ("short", new, tree | dict(nodes_trueleafs=[0])),
+           ("sets", new, tree | dict(membership_values=numbers("v", 1, 2))),
+           ("mode", before, old | dict(nodes_modes=["BRANCH_NEAR", "LEAF"])),
+           ("twice", before, old | dict(nodes_nodeids=[0, 0])), ("nowhere", before, old | dict(nodes_truenodeids=[7, 0])),
+           ("inner", before, old | dict(target_nodeids=[0])), ("sum", before, old | dict(aggregate_function="PROD")),
+           ("width", "LinearRegressor", linear),
+           ("post", "LinearRegressor", linear | dict(coefficients=[1.0, 2.0], post_transform="RELU")),
+           ("labels", "LinearClassifier", linear | dict(coefficients=[1.0] * 4, classlabels_strings=["a", "b"])),
+           ("norm", "Normalizer", dict(domain=ML, norm="L3")), ("scale", "Scaler", dict(domain=ML, scale=[1.0] * 3)),
+           ("kernel", "SVMRegressor", linear | dict(kernel_type="COSINE", n_supports=1, support_vectors=[1.0, 2.0],
+                                                    coefficients=[1.0], rho=[0.0])),
+           ("maps", "ZipMap", dict(domain=ML, classlabels_int64s=[0, 1]))]
+    return model([node(op, "x", name, "/" + name, **attributes) for name, op, attributes in bad],
+                 [value("x", (3, 2))], " ".join(name for name, _, _ in bad), domains=[(ML, 5)])
+
+
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
@@ -1019,6 +1050,7 @@ def main():
               refused, data_dependent, selected, constant_lengths, lengths,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute, attribute_types, attribute_zero, function_powers, image_errors, sampling_errors,
+              ml_errors,
               resized):
         save(f.__name__, f())
     lists = ["HardSigmoid", "tanh", "LeakyRelu", "Sigmoid", "ScaledTanh", "Elu"]
