@@ -61,9 +61,10 @@ typedef struct OnnxOptions {
   const char *const *weights;
   int n_weights;
   OnnxFindings *findings; // or NULL
-  // Files of TensorProtos, one for each input in order, or NULL: values of inputs that are constant
-  // in practice.  They are used if an op must know a value computed from them at compile time
-  // (axes, a shape, a condition).  They stay inputs.
+  // Files of test data (onnx_data.c), one for each input in order, or NULL: values of inputs that
+  // are constant in practice.  They are used if an op must know a value computed from them at
+  // compile time (axes, a shape, a condition).  They stay inputs.  An input has the free dimensions
+  // of its file, a sequence the file's length.
   const char *const *hints;
   int n_hints;
   // Whether the loss depends on an output of the graph; NULL: no training step is made of the

@@ -342,7 +342,9 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
     return node_fail(&n, "has %d operand%s", given, given == 1 ? "" : "s");
   for (int i = 0; i < given; i++) {
     if (in_sequence[i] && !row->sequences)
-      return node_fail(&n, "operand %d is a sequence of tensors", i);
+      return node_fail(&n, "operand %d is %s", i,
+                       in_sequence[i]->is_absent ? "an optional without a value"
+                                                 : "a sequence of tensors");
     if (i < row->least && !in[i] && !in_sequence[i])
       return node_fail(&n, "operand %d is left out", i);
   }
@@ -571,13 +573,12 @@ static bool check_model(Import *im) {
   return true;
 }
 
-// Adds output number i.  Where its length depends on data, padding is zero and the length is
-// another output, NAME.count.
-static bool add_output(Import *im, Scope *scope, const Onnx__GraphProto *graph, size_t i, Value *v,
-                       BatchDim batch_at) {
+// Adds a value of output number i.  Where its length depends on data, padding is zero and the
+// length is another output, NAME.count.
+static bool add_output(Import *im, Scope *scope, const Onnx__GraphProto *graph, size_t i,
+                       const char *label, Value *v, BatchDim batch_at) {
   Onnx__NodeProto none = ONNX__NODE_PROTO__INIT;
   Arena *a = im->m->arena;
-  const char *label = onnx_str(graph->output[i]->name);
   const Loc *loc = onnx_place(im->file, a, label);
   Builder b = {.g = im->g, .origin = {.loc = loc}, .d = im->d};
   Node n = {.op = "output", .b = &b, .a = im->a, .proto = &none, .scope = scope, .im = im};
@@ -641,8 +642,9 @@ static bool import_graph(Import *im) {
       v = onnx_input(im, &inputs[i]);
       ok = onnx_hint(im, v, i) && ok;
     }
-    onnx_bind(im, scope, inputs[i].name, v, !v);
-    onnx_lookup(scope, inputs[i].name)->narrow = inputs[i].narrow;
+    Binding b = {.v = v, .narrow = inputs[i].narrow, .poisoned = !v};
+    if (inputs[i].other && !onnx_other_input(im, &inputs[i], onnx_hint_path(im, i), &b)) ok = false;
+    onnx_bind_as(im, scope, inputs[i].name, &b);
   }
 
   char **output = arena_array(im->a, char *, graph->n_output);
@@ -657,22 +659,28 @@ static bool import_graph(Import *im) {
   // All readers are known now: classify the weights.
   onnx_classify_weights(im);
   const BatchDim *batch = batch_dims(im->g, im->a);
+  const uint32_t n_analyzed = im->g->n_values;
   for (size_t i = 0; i < graph->n_output; i++) {
     // An output may be an initializer that no node reads.
     Binding *b = onnx_lookup(scope, output[i]);
-    const uint32_t before = im->g->n_values;
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
-    // It has no batch then.
-    BatchDim batch_at = v && v->id < before ? batch[v->id] : (BatchDim){-1, 1};
-    if (graph_find_output(im->g, output[i]))
-      return diag_error(im->d, onnx_place(im->file, im->a, output[i]),
-                        "output '%s' is listed twice", output[i]);
-    if (v)
-      ok = add_output(im, scope, graph, i, v, batch_at) && ok;
-    else if (!b || b->sequence)
+    const Sequence *s = b && !b->poisoned && !v ? b->sequence : NULL;
+    int n_values = s ? s->n : v != NULL;
+    // Each tensor of a sequence is an output of its own.
+    for (int k = 0; k < n_values; k++) {
+      const char *name = s ? str_format(im->m->arena, "%s[%d]", output[i], k) : output[i];
+      if (s) v = s->at[k];
+      // A constant made after the analysis has no batch.
+      BatchDim batch_at = v->id < n_analyzed ? batch[v->id] : (BatchDim){-1, 1};
+      if (graph_find_output(im->g, name))
+        return diag_error(im->d, onnx_place(im->file, im->a, name), "output '%s' is listed twice",
+                          name);
+      ok = add_output(im, scope, graph, i, name, v, batch_at) && ok;
+    }
+    if (!b || (s && s->is_absent))
       onnx_problem(im, b ? PROBLEM_form : PROBLEM_graph, onnx_place(im->file, im->a, output[i]),
                    str_format(im->a, "output '%s' is %s", output[i],
-                              b ? "a sequence of tensors" : "not defined"),
+                              b ? "an optional without a value" : "not defined"),
                    NULL);
   }
   return ok;

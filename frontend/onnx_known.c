@@ -41,8 +41,16 @@ const Tensor *onnx_hinted(const Node *n, const Value *v) {
   return k ? &k->tensor : NULL;
 }
 
+const char *onnx_hint_path(const Import *im, int i) {
+  return i < im->o->n_hints ? im->o->hints[i] : NULL;
+}
+
+void onnx_learn_hint(Import *im, const Value *input, Tensor t) {
+  learn(im, input, t, true);
+}
+
 bool onnx_hint(Import *im, const Value *input, int i) {
-  const char *path = i < im->o->n_hints ? im->o->hints[i] : NULL;
+  const char *path = onnx_hint_path(im, i);
   Tensor t;
   if (!path) return true;
   if (!onnx_tensor_read(path, im->o->keep_f64, im->m, im->a, &t, im->d)) return false;

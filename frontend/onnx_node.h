@@ -22,11 +22,13 @@
 
 #include "onnx.pb-c.h"
 
-// A list of tensors, as the result of SplitToSequence.  Its length is known, and it exists only
-// during the import: the IR has only the tensors.
+// A list of tensors, as the result of SplitToSequence, or an optional without a value.  Its length
+// is known, and it exists only during the import: the IR has only the tensors.  An optional with a
+// value is that value.
 typedef struct Sequence {
   int n;
   Value *const *at; // [n]
+  bool is_absent;
 } Sequence;
 
 // The dimension `axis` of a value has a length that depends on data: `count`, an i64 scalar.  The

@@ -357,6 +357,39 @@ bool import_scan(Node *n) {
   return !n->b->failed;
 }
 
+// Operands: a sequence, then sequences of its length, and tensors that every iteration reads. Body:
+// an element of each, the tensors -> an element of each result.
+bool import_sequence_map(Node *n) {
+  const Sequence *first = n->in_sequence[0];
+  if (!first || first->is_absent) return node_fail(n, "operand 0 is not a sequence of tensors");
+  Import *im = n->im;
+  Binding *in = arena_array(im->a, Binding, n->n_in), *out = arena_array(im->a, Binding, n->n_out);
+  Value ***at = arena_array(im->a, Value **, n->n_out);
+  for (int i = 0; i < n->n_out; i++) {
+    Sequence *s = arena_one(im->a, Sequence);
+    s->n = first->n;
+    s->at = at[i] = arena_array(im->a, Value *, first->n + 1);
+    n->out_sequence[i] = s;
+  }
+  (void)node_attr(n, "body");
+  if (!few(n, first->n)) return false;
+  for (int step = 0; step < first->n; step++) {
+    for (int i = 0; i < n->n_in; i++) {
+      const Sequence *s = n->in_sequence[i];
+      if (s && s->n != first->n)
+        return node_fail(n, "its sequences have %d and %d elements", first->n, s->n);
+      in[i] = s ? (Binding){.v = s->at[step]} : operand(n, i);
+    }
+    if (!import_body(n, "body", str_format(im->a, "%d", step), in, n->n_in, out, n->n_out))
+      return false;
+    for (int i = 0; i < n->n_out; i++) {
+      if (!out[i].v) return node_fail(n, "result %d of its body is not a tensor", i);
+      at[i][step] = out[i].v;
+    }
+  }
+  return true;
+}
+
 // -- Functions of one value --------------------------------------------------------------------
 
 Value *node_modified(Node *n, const char *attribute, Value *x) {

@@ -1,4 +1,4 @@
-// Operators on sequences of tensors.
+// Operators on sequences of tensors, and on optionals.
 //
 //     SplitToSequence(x, 64), axis=2 -> s         %s0 = slice %x …
 //     SequenceAt(s, 0) -> q                  =>   %s1 = slice %x …
@@ -23,8 +23,9 @@ static Sequence *sequence_new(Node *n, int64_t length, Value ***at) {
 // Returns operand i; NULL, with a report, for a tensor.
 static const Sequence *node_sequence(Node *n, int i) {
   const Sequence *s = n->in_sequence[i];
-  if (!s) node_fail(n, "operand %d is not a sequence of tensors", i);
-  return s;
+  if (s && !s->is_absent) return s;
+  node_fail(n, "operand %d is not a sequence of tensors", i);
+  return NULL;
 }
 
 // Reads the position in operand i, from the end if negative: one of `count`; by default the last.
@@ -162,4 +163,32 @@ bool import_concat_from_sequence(Node *n) {
   }
   n->out[0] = s->n == 1 ? in[0] : build_op(n->b, OP_concat, in, s->n, ATTRS(a_i("axis", axis)));
   return true;
+}
+
+// -- Optionals ---------------------------------------------------------------------------------
+
+// Whether operand 0 is left out, or an optional without a value.
+static bool is_absent(const Node *n) {
+  const Sequence *s = n->n_in > 0 ? n->in_sequence[0] : NULL;
+  return s ? s->is_absent : !node_in(n, 0);
+}
+
+// An optional with a value is that value.
+bool import_optional(Node *n) {
+  (void)node_attr(n, "type");
+  if (!is_absent(n)) return import_identity(n);
+  Sequence *s = arena_one(n->a, Sequence);
+  s->is_absent = true;
+  n->out_sequence[0] = s;
+  return true;
+}
+
+bool import_optional_has_element(Node *n) {
+  n->out[0] = node_scalar(n, DT_bool, !is_absent(n));
+  return true;
+}
+
+bool import_optional_get_element(Node *n) {
+  if (is_absent(n)) return node_fail(n, "its operand has no value");
+  return import_identity(n);
 }

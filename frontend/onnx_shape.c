@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/onnx_tensor.h"
 #include "onnx_shape.h"
 
 static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *input) {
@@ -73,8 +74,17 @@ static int64_t option_dim(Shapes *s, const char *name) {
   return dim_option_size(s, option);
 }
 
-static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, int64_t *out) {
+// Returns the dimension of the hint for input `i`; -1 without one.
+static int64_t hinted_dim(const Shapes *s, int i, size_t axis) {
+  const char *path = onnx_hint_path(s->im, i);
+  Tensor t;
+  if (!path || !onnx_tensor_read(path, true, s->im->m, s->im->a, &t, s->im->d)) return -1;
+  return (size_t)t.type->ndim == input_ndim(s->input[i]) ? t.type->dim[axis] : -1;
+}
+
+static bool bind_dim(Shapes *s, int i, size_t axis, int64_t *out) {
   Import *im = s->im;
+  const Onnx__ValueInfoProto *input = s->input[i];
   const Dimension *dim = input_dim(input, axis);
   const char *name = dim_symbol(dim),
              *place = str_format(im->a, "%s:%zu", onnx_str(input->name), axis);
@@ -82,11 +92,12 @@ static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, 
     *out = dim->dim_value;
     return true;
   }
-  // Options by precedence: --dim by position, --dim by symbol, --batch.
+  // Options by precedence: --dim by position, --dim by symbol, --batch, the input's value.
   bool is_batch = dim_is_batch(s, name, axis);
   *out = option_dim(s, place);
   if (*out < 0) *out = option_dim(s, name);
   if (*out < 0 && is_batch && im->o->batch > 0) *out = im->o->batch;
+  if (*out < 0) *out = hinted_dim(s, i, axis);
   if (*out >= 0) {
     onnx_declare_symbol(im, name, *out);
     return true;
@@ -109,13 +120,23 @@ static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, 
   return false;
 }
 
-static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
+static const Type *input_type(Shapes *s, int input_index) {
   Import *im = s->im;
+  const Onnx__ValueInfoProto *input = s->input[input_index];
   const char *name = onnx_str(input->name);
   const Onnx__TypeProto__Tensor *t = tensor_type(input);
   DType dtype;
   if (!t) {
-    diag_problem(im->d, PROBLEM_input, input_loc(s, input), "input '%s' is not a tensor", name);
+    int kind = input->type ? (int)input->type->value_case : 0;
+    bool sequence = kind == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE,
+         optional = kind == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE;
+    diag_problem(im->d, PROBLEM_input, input_loc(s, input), "input '%s' is %s", name,
+                 sequence   ? "a sequence of tensors"
+                 : optional ? "an optional"
+                            : "not a tensor");
+    if (sequence || optional)
+      diag_hint(im->d, "its values are not known at compile time: export the model with an input "
+                       "for each tensor");
     return NULL;
   }
   if (!onnx_dtype(t->elem_type, &dtype)) {
@@ -140,7 +161,7 @@ static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
   // All dimensions are bound, so that all errors are reported at once.
   bool ok = true;
   for (size_t i = 0; i < t->shape->n_dim; i++) {
-    ok = bind_dim(s, input, i, &dim[i]) && ok;
+    ok = bind_dim(s, input_index, i, &dim[i]) && ok;
     if (ok && __builtin_mul_overflow(count, dim[i] ? dim[i] : 1, &count)) {
       diag_problem(im->d, PROBLEM_input, input_loc(s, input), "the size of input '%s' overflows",
                    name);
@@ -149,6 +170,15 @@ static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
   }
   if (!ok) return NULL;
   return type_new(im->m, onnx_compute_dtype(dtype, im->o->keep_f64), (int)t->shape->n_dim, dim);
+}
+
+// Returns the type of a sequence or an optional of which the value is known.
+static const Onnx__TypeProto *other_type(const Shapes *s, int i) {
+  const Onnx__TypeProto *type = s->input[i]->type;
+  if (!type || !onnx_hint_path(s->im, i)) return NULL;
+  bool other = type->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE ||
+               type->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE;
+  return other ? type : NULL;
 }
 
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
@@ -186,11 +216,12 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   bool named = ok; // otherwise no input's dimensions can be bound
   for (int i = 0; i < s.n; i++) {
     // Each input with its type and its batch dimension.
-    const Type *type = named ? input_type(&s, s.input[i]) : NULL;
+    const Onnx__TypeProto *other = named ? other_type(&s, i) : NULL;
+    const Type *type = named && !other ? input_type(&s, i) : NULL;
     int data_type = type ? tensor_type(s.input[i])->elem_type : 0;
     inputs[i] = (OnnxInput){onnx_str(s.input[i]->name), type,
-                            onnx_narrow(data_type) ? data_type : 0, input_batch(&s, i)};
-    ok = ok && inputs[i].type;
+                            onnx_narrow(data_type) ? data_type : 0, input_batch(&s, i), other};
+    ok = ok && (type || other);
     if (inputs[i].type) onnx_devices_input(im, s.input[i], inputs[i].type);
   }
   *n_inputs = s.n;

@@ -1,22 +1,8 @@
-// A file that holds one TensorProto.
+// Models of a single node, in ONNX's test data.
 
 #include "frontend/onnx_tensor.h"
 
-#include "frontend/onnx_weights.h"
-
-bool onnx_tensor_read(const char *path, bool keep, Module *m, Arena *a, Tensor *out, Diag *d) {
-  OnnxFile f;
-  OnnxTensor t;
-  if (!onnx_open(&f, path, &onnx__tensor_proto__descriptor, a, d)) return false;
-  bool ok = onnx_tensor(&f, NULL, onnx_tensor_message(&f), a, f.loc, &t, d);
-  if (ok) {
-    // Half precision is computed in f32, as in models.
-    const Type *type = type_new(m, onnx_compute_dtype(t.dtype, keep), t.ndim, t.dim);
-    ok = onnx_tensor_load(&f, &t, type, a, f.loc, out, d);
-  }
-  onnx_close(&f);
-  return ok;
-}
+#include "frontend/onnx_read.h"
 
 const char *onnx_subject(const char *path, Arena *a) {
   OnnxFile f;

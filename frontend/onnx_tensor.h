@@ -10,6 +10,19 @@
 // report.
 bool onnx_tensor_read(const char *path, bool keep, Module *m, Arena *a, Tensor *out, Diag *d);
 
+// A value of a model's interface, of a file: a tensor, the tensors of a sequence, or an optional of
+// either, which may be absent.
+typedef struct OnnxDatum {
+  int n;
+  Tensor *at; // [n]
+  bool is_sequence, is_absent;
+} OnnxDatum;
+
+// Reads the files of the first `n` inputs, or outputs, of the model, by their declared types.
+// Elements keep their types.  False after a report.
+bool onnx_data_read(const char *model, bool outputs, const char *const *path, int n, Module *m,
+                    Arena *a, OnnxDatum *out, Diag *d);
+
 // Returns the op of the model in `path` if it has only one node besides constants; otherwise NULL,
 // also for an unreadable file.
 const char *onnx_subject(const char *path, Arena *a);

@@ -102,10 +102,16 @@ typedef struct OnnxInput {
   const Type *type; // NULL: unbound, which has been reported
   int narrow;       // as of a Binding
   int batch;        // the batch dimension; -1: none
+  // Its type if that is a sequence or an optional, and there is a hint; `type` is NULL then.
+  const Onnx__TypeProto *other;
 } OnnxInput;
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
 // Returns the first dimension of an output's declared type that has the batch's symbol, or -1.
 int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, const Type *type);
+
+// onnx_data.c: makes the parameters of such an input, with the types of the values in the file, and
+// its binding.  False after a report.
+bool onnx_other_input(Import *im, const OnnxInput *input, const char *path, Binding *out);
 
 // onnx_batch_first.c, for OnnxOptions.batch_first: returns the value of a new parameter with the
 // dimensions in the model's order; and an output's value with the batch in dimension 0, given its
@@ -169,7 +175,9 @@ void onnx_find_gradients(Import *im);
 
 // onnx_known.c
 bool onnx_is_known(const Import *im, const Value *v);
-bool onnx_hint(Import *im, const Value *input, int i);    // reads its value from the options
+bool onnx_hint(Import *im, const Value *input, int i); // reads its value from the options
+const char *onnx_hint_path(const Import *im, int i);   // NULL: there is none
+void onnx_learn_hint(Import *im, const Value *input, Tensor t);
 const Tensor *onnx_hinted(const Node *n, const Value *v); // known, or known by hints
 void onnx_evaluate_new(Import *im, Node *n);              // reports errors of the node
 void onnx_tidy(Import *im); // known values become constants; dead ops are erased

@@ -68,13 +68,30 @@ static bool near(double x, double want, DType t) {
 
 // -- One case --------------------------------------------------------------------------------
 
-// Reads input_K or output_K of one data set, until one is missing.
-static bool read_data(Case *c, Module *m, int set, const char *what, Tensor *t, int *n) {
-  for (*n = 0; exists(data_path(c, set, what, *n)); (*n)++) {
-    if (*n == MAX_INPUTS)
+// The inputs, or the outputs, of one data set: files, and all tensors in them, one after the other,
+// which are those of the module.
+typedef struct Data {
+  const char *path[MAX_INPUTS];
+  int n_files;
+  Vec(Tensor) tensors;
+} Data;
+
+// Reads input_K or output_K, until one is missing.
+static bool read_data(Case *c, Module *m, int set, bool outputs, Data *data) {
+  const char *what = outputs ? "output" : "input";
+  OnnxDatum datum[MAX_INPUTS];
+  *data = (Data){0};
+  for (int n = 0; exists(data_path(c, set, what, n)); n++) {
+    if (n == MAX_INPUTS)
       return diag_error(c->d, NULL, "more than %d files of one kind", MAX_INPUTS);
-    if (!onnx_tensor_read(data_path(c, set, what, *n), true, m, c->a, &t[*n], c->d)) return false;
+    data->path[data->n_files++] = data_path(c, set, what, n);
   }
+  if (!onnx_data_read(str_format(c->a, "%s/model.onnx", c->folder), outputs, data->path,
+                      data->n_files, m, c->a, datum, c->d))
+    return false;
+  for (int i = 0; i < data->n_files; i++)
+    for (int k = 0; k < datum[i].n; k++)
+      vec_push(c->a, &data->tensors, datum[i].at[k]);
   return true;
 }
 
@@ -131,22 +148,19 @@ static Outcome run_model(Case *c, Module *m, const OnnxCounts *counts, const Ten
 }
 
 static Outcome run_data(Case *c, int set) {
-  Tensor in[MAX_INPUTS], want[MAX_INPUTS];
-  int n_in, n_want;
+  Data in, want;
   Module *types = module_new(), *m = NULL;
   Outcome outcome = UNSUPPORTED;
-  if (read_data(c, types, set, "input", in, &n_in) &&
-      read_data(c, types, set, "output", want, &n_want)) {
+  if (read_data(c, types, set, false, &in) && read_data(c, types, set, true, &want)) {
     // Shapes and axes may be inputs: the importer gets their files as hints.
-    const char *hints[MAX_INPUTS];
-    for (int i = 0; i < n_in; i++)
-      hints[i] = data_path(c, set, "input", i);
     OnnxCounts counts = {.arena = c->a};
-    OnnxOptions o = {.keep_f64 = true, .hints = hints, .n_hints = n_in, .counts = &counts};
+    OnnxOptions o = {.keep_f64 = true, .hints = in.path, .n_hints = in.n_files, .counts = &counts};
     m = onnx_import(str_format(c->a, "%s/model.onnx", c->folder), &o, c->d);
     PipelineOptions p = {.verify_each = true, .bisect_limit = -1};
     bool ok = m && (!c->pipeline || pipeline_run(m, c->pipeline, &p, c->d));
-    if (ok) outcome = run_model(c, m, &counts, in, n_in, want, n_want);
+    if (ok)
+      outcome =
+          run_model(c, m, &counts, in.tensors.at, in.tensors.n, want.tensors.at, want.tensors.n);
     if (m) module_free(m);
   }
   module_free(types);

@@ -344,24 +344,47 @@ def sequences():
          node("SequenceLength", "same", "n", "/n"),
          node("ConcatFromSequence", "two_left", "beside", "/concat", axis=1),
          node("ConcatFromSequence", "only", "stacked", "/stack", axis=0, new_axis=1),
-         node("Cast", "n", "nf", "/nf", to=F32), node("Mul", "beside nf", "y", "/y")],
-        [value("x", [2, 5])], "y c cr stacked",
+         node("Cast", "n", "nf", "/nf", to=F32), node("Mul", "beside nf", "y", "/y"),
+         node("Optional", "pair", "some", "/some"), node("OptionalHasElement", "some", "has", "/has"),
+         node("OptionalGetElement", "some", "got", "/got"),
+         helper.make_node("Optional", [], ["nothing"], "/nothing", type=helper.make_tensor_type_proto(F32, [2])),
+         node("OptionalHasElement", "nothing", "lacks", "/lacks"),
+         node("SequenceMap", "got a", "mapped", "/map", body=helper.make_graph(
+             [node("Sub", "p q", "d"), node("Concat", "d p", "e", axis=1)], "body", [value("p", None), value("q", None)],
+             [value("e", None)]))],
+        [value("x", [2, 5])], "y c cr stacked two_left has lacks mapped",
         [ints("sizes", 2, 3), numpy_helper.from_array(np.array(2, np.int64), "two"),
          *(numpy_helper.from_array(np.array(v, np.int64), k) for k, v in (("zero", 0), ("one", 1), ("last", -2)))])
 
 
 def sequence_errors():
-    """A position that is data or out of range, parts that do not fit, a sequence in place of a tensor, and an output."""
+    """A position that is data or out of range, parts that do not fit, a sequence in place of a tensor, optionals without a value."""
     return model(
         [node("SplitToSequence", "x two", "parts", "/split", axis=1),
          node("SequenceAt", "parts i", "a", "/data"), node("SequenceAt", "parts seven", "b", "/outside"),
          node("SplitToSequence", "x sizes", "long", "/sizes", axis=1), node("SequenceAt", "long two", "c", "/c"),
          node("Relu", "parts", "d", "/relu"), node("SequenceAt", "x two", "e", "/tensor"),
          node("SequenceEmpty", "", "none"), node("ConcatFromSequence", "none", "f", "/empty", axis=0),
-         node("SequenceErase", "none", "g", "/erase"), node("SequenceLength", "g", "h", "/h")],
-        [value("x", [2, 5]), value("i", [], I64)], "a b c d e f h parts",
+         node("SequenceErase", "none", "g", "/erase"), node("SequenceLength", "g", "h", "/h"),
+         helper.make_node("Optional", [], ["nothing"], "/nothing", type=helper.make_tensor_type_proto(F32, [2])),
+         node("OptionalGetElement", "nothing", "k", "/get"), node("Relu", "nothing", "l", "/nothing_relu"),
+         node("SequenceLength", "nothing", "m", "/length"),
+         node("SequenceMap", "parts none", "o", "/map", body=helper.make_graph(
+             [node("Add", "p q", "s")], "body", [value("p", None), value("q", None)], [value("s", None)])),
+         node("SequenceMap", "x", "p", "/map_tensor", body=helper.make_graph(
+             [node("Relu", "p", "s")], "body", [value("p", None)], [value("s", None)]))],
+        [value("x", [2, 5]), value("i", [], I64)], "a b c d e f h k l m nothing o p",
         [ints("sizes", 2, 4), numpy_helper.from_array(np.array(2, np.int64), "two"),
          numpy_helper.from_array(np.array(7, np.int64), "seven")])
+
+
+def sequence_inputs():
+    """A sequence and an optional among the inputs, whose values are not known at compile time."""
+    m = model([node("SequenceLength", "s", "n", "/n"), node("OptionalHasElement", "o", "h", "/h")], [], "n h")
+    tensor = helper.make_tensor_type_proto(F32, [2])
+    m.graph.input.extend([helper.make_value_info("s", helper.make_sequence_type_proto(tensor)),
+                          helper.make_value_info("o", helper.make_optional_type_proto(tensor))])
+    return m
 
 
 def image_errors():
@@ -1045,7 +1068,7 @@ def main():
               quantized_errors, quantized_between, hostile, branch_errors, loops, loop_errors, grown_state, long_loop_errors,
               signal_errors, dft_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
-              constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
+              constant_weights, diagonal, sequences, sequence_errors, sequence_inputs, inference_forms, external, cycle, missing, twice, unknown,
               many_unknown, refused_bodies, one_round, sequence_first, untrained, newer_opset, odd_inputs,
               refused, data_dependent, selected, constant_lengths, lengths,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
