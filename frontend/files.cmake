@@ -18,12 +18,14 @@ set(FRONTEND_FILES
   onnx_order.c
   onnx_parameters.c
   onnx_read.c
+  onnx_regex.c
   onnx_report.c
   onnx_batch_first.c
   onnx_shape.c
   onnx_skeleton.c
   onnx_stand_in.c
   onnx_taps.c
+  onnx_strings.c
   onnx_tensor.c
   onnx_ties.c
   onnx_torch.c
@@ -35,6 +37,7 @@ set(FRONTEND_FILES
   onnx_ops_deform.c
   onnx_ops_einsum.c
   onnx_ops_elementwise.c
+  onnx_ops_keys.c
   onnx_ops_linear.c
   onnx_ops_linear_attention.c
   onnx_ops_lookup.c
@@ -54,6 +57,7 @@ set(FRONTEND_FILES
   onnx_ops_sequence.c
   onnx_ops_shape.c
   onnx_ops_signal.c
+  onnx_ops_string.c
   onnx_ops_training.c
   onnx_ops_trees.c
   onnx_ops_window.c

@@ -74,6 +74,9 @@ typedef struct OnnxOptions {
   const void *makes_loss_of;
   const char *const *detached;
   int n_detached;
+  // The list of strings, if inputs and outputs may be tensors of strings: their elements are the
+  // numbers of the strings in it (onnx_strings.h).  NULL: they are refused.
+  struct OnnxStrings *strings;
   // The target whose kernels must compute the ops, or NULL: any element type.
   const Target *target;
 } OnnxOptions;

@@ -16,6 +16,7 @@
 // What all files of a model share.
 typedef struct Reader {
   bool keep;
+  OnnxStrings *strings; // NULL: they are refused
   Module *m;
   Arena *a;
   Diag *d;
@@ -24,6 +25,8 @@ typedef struct Reader {
 static bool read_tensor(const Reader *r, const OnnxFile *f, const Onnx__TensorProto *proto,
                         Tensor *out) {
   OnnxTensor t;
+  if (r->strings && proto->data_type == ONNX_STRING)
+    return onnx_string_tensor(r->strings, proto, r->m, r->a, f->loc, out, r->d);
   if (!onnx_tensor(f, NULL, proto, r->a, f->loc, &t, r->d)) return false;
   const Type *type = type_new(r->m, onnx_compute_dtype(t.dtype, r->keep), t.ndim, t.dim);
   return onnx_tensor_load(f, &t, type, r->a, f->loc, out, r->d);
@@ -69,17 +72,18 @@ static bool read_file(const Reader *r, const char *path, const Onnx__TypeProto *
   return ok;
 }
 
-bool onnx_tensor_read(const char *path, bool keep, Module *m, Arena *a, Tensor *out, Diag *d) {
-  const Reader r = {keep, m, a, d};
+bool onnx_tensor_read(const char *path, bool keep, OnnxStrings *strings, Module *m, Arena *a,
+                      Tensor *out, Diag *d) {
+  const Reader r = {keep, strings, m, a, d};
   OnnxDatum datum;
   if (!read_file(&r, path, NULL, &datum)) return false;
   *out = *datum.at;
   return true;
 }
 
-bool onnx_data_read(const char *model, bool outputs, const char *const *path, int n, Module *m,
-                    Arena *a, OnnxDatum *out, Diag *d) {
-  const Reader r = {true, m, a, d};
+bool onnx_data_read(const char *model, bool outputs, const char *const *path, int n,
+                    OnnxStrings *strings, Module *m, Arena *a, OnnxDatum *out, Diag *d) {
+  const Reader r = {true, strings, m, a, d};
   OnnxFile f;
   if (!onnx_open(&f, model, &onnx__model_proto__descriptor, a, d)) return false;
   const Onnx__GraphProto *g = onnx_model(&f)->graph;
@@ -102,7 +106,8 @@ bool onnx_data_read(const char *model, bool outputs, const char *const *path, in
 // -- Inputs that are no tensors ----------------------------------------------------------------
 
 bool onnx_other_input(Import *im, const OnnxInput *input, const char *path, Binding *out) {
-  const Reader r = {im->o->keep_f64, im->m, im->a, im->d};
+  // Elements of a sequence are not told apart by their types, so none are strings.
+  const Reader r = {im->o->keep_f64, NULL, im->m, im->a, im->d};
   OnnxDatum datum;
   if (!read_file(&r, path, input->other, &datum)) return false;
   Value **at = arena_array(im->a, Value *, datum.n + 1);

@@ -85,9 +85,10 @@ bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g) {
     if (name_map_find(&scope->names, name) >= 0)
       return diag_error(im->d, onnx_place(im->file, im->a, name), "'%s' is defined twice", name);
     int type = g->initializer[i]->data_type;
-    (void)bind(
-        im, scope,
-        (Binding){.name = name, .init = g->initializer[i], .narrow = onnx_narrow(type) ? type : 0});
+    (void)bind(im, scope,
+               (Binding){.name = name,
+                         .init = g->initializer[i],
+                         .narrow = onnx_narrow(type) || type == ONNX_STRING ? type : 0});
   }
   for (size_t i = 0; i < g->n_sparse_initializer; i++) {
     // Sparse ones are reported, with all other unsupported parts of the model.
@@ -106,6 +107,14 @@ Value *onnx_binding_value(Import *im, Binding *b) {
   const Loc *loc = onnx_place(im->file, a, b->name);
   // The first reader of an initializer: it becomes a weight or a constant.
   OnnxTensor t;
+  if (b->init->data_type == ONNX_STRING) {
+    Tensor numbers;
+    Builder builder = {.g = im->g, .origin = {.loc = loc}, .d = im->d};
+    if (onnx_string_tensor(im->strings, b->init, im->m, im->a, loc, &numbers, im->d))
+      b->v = build_constant(&builder, numbers.type, numbers.data);
+    b->poisoned = !b->v;
+    return b->v;
+  }
   if (!onnx_tensor(im->file, im->o->external_data_dir, b->init, a, loc, &t, im->d)) {
     b->poisoned = true;
     return NULL;
@@ -159,7 +168,34 @@ static const struct {
 #define ML(...)
 #define UNARY(...)
 #define BINARY(...)
+#define STRINGS(...)
 #define REFUSED(name, why) {#name, why},
+#include "frontend/onnx_ops.def"
+#undef STRINGS
+#undef ONNX
+#undef SEQUENCE
+#undef TRAINING
+#undef PREVIEW
+#undef MICROSOFT
+#undef ML
+#undef UNARY
+#undef BINARY
+};
+
+// Operators that take tensors of strings, and the operands that may be.
+static const struct {
+  const char *name;
+  int operands;
+} takes_strings[] = {
+#define ONNX(...)
+#define SEQUENCE(...)
+#define TRAINING(...)
+#define PREVIEW(...)
+#define MICROSOFT(...)
+#define ML(...)
+#define UNARY(...)
+#define BINARY(...)
+#define STRINGS(name, operands) {#name, operands},
 #include "frontend/onnx_ops.def"
 #undef ONNX
 #undef SEQUENCE
@@ -169,6 +205,7 @@ static const struct {
 #undef ML
 #undef UNARY
 #undef BINARY
+#undef STRINGS
 };
 
 static const char *hint_for(const char *domain, const char *name) {
@@ -181,6 +218,7 @@ static const char *hint_for(const char *domain, const char *name) {
   return problem_info[PROBLEM_operator].way_out;
 }
 
+#define STRINGS(...)
 static const Row rows[] = {
 #define ROW(domain, name, since, least, most, import, op, sequences)                               \
   {domain, #name, since, least, most, import, op, sequences},
@@ -310,6 +348,21 @@ static int narrow_of(const Node *n, int i) {
   return 0;
 }
 
+// Checks that only operands that may be strings are, and all of these or none.
+static bool check_strings(Node *n, int given) {
+  int may = 0;
+  for (size_t i = 0; i < sizeof takes_strings / sizeof *takes_strings; i++)
+    if (str_equal(takes_strings[i].name, n->op)) may = takes_strings[i].operands;
+  int strings = 0, others = 0;
+  for (int i = 0; i < given; i++) {
+    bool allowed = may < 0 || (i < 8 && may >> i & 1);
+    if (node_is_string(n, i) && !allowed)
+      return node_fail(n, "operand %d is a tensor of strings", i);
+    if (allowed && n->in[i]) *(node_is_string(n, i) ? &strings : &others) += 1;
+  }
+  return !strings || !others || node_fail(n, "its operands are strings and numbers");
+}
+
 // Runs the row's function and binds the results.
 static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
                           const Row *row, Value **in, const Sequence **in_sequence) {
@@ -348,6 +401,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
     if (i < row->least && !in[i] && !in_sequence[i])
       return node_fail(&n, "operand %d is left out", i);
   }
+  if (!check_strings(&n, given)) return false;
   onnx_evaluate_new(im, &n); // for the initializers among the operands
   // An attribute that was not read would change the result.
   Counted counted;
@@ -666,6 +720,10 @@ static bool import_graph(Import *im) {
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
     const Sequence *s = b && !b->poisoned && !v ? b->sequence : NULL;
     int n_values = s ? s->n : v != NULL;
+    if (v && b->narrow == ONNX_STRING && !im->o->strings)
+      onnx_problem(im, onnx_place(im->file, im->a, output[i]),
+                   str_format(im->a, "output '%s' is a tensor of strings", output[i]),
+                   "a program has no strings: end the model before them", NULL);
     // Each tensor of a sequence is an output of its own.
     for (int k = 0; k < n_values; k++) {
       const char *name = s ? str_format(im->m->arena, "%s[%d]", output[i], k) : output[i];
@@ -701,6 +759,8 @@ Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d) {
   ProblemKind kind = diag_kind(d, PROBLEM_file);
   bool ok = onnx_open(&file, path, &onnx__model_proto__descriptor, m->arena, d);
   file.unread = o->unread;
+  OnnxStrings own = onnx_strings_new(a);
+  im.strings = o->strings ? o->strings : &own;
   if (ok) {
     m->source = str_copy(m->arena, path);
     m->phase = PHASE_typed;

@@ -53,7 +53,8 @@ bool onnx_hint(Import *im, const Value *input, int i) {
   const char *path = onnx_hint_path(im, i);
   Tensor t;
   if (!path) return true;
-  if (!onnx_tensor_read(path, im->o->keep_f64, im->m, im->a, &t, im->d)) return false;
+  if (!onnx_tensor_read(path, im->o->keep_f64, im->o->strings, im->m, im->a, &t, im->d))
+    return false;
   // The types must agree, as the value stands for the input.
   if (t.type != input->type)
     return diag_error(im->d, input->loc, "'%s' holds %s, the input is %s", path,

@@ -127,8 +127,10 @@ bool node_tensor(Node *n, const Onnx__TensorProto *proto, Tensor *out) {
   Import *im = n->im;
   const Loc *loc = n->b->origin.loc;
   OnnxTensor t;
-  bool ok = onnx_tensor(im->file, im->o->external_data_dir, proto, n->a, loc, &t, im->d);
-  if (ok) {
+  bool strings = proto->data_type == ONNX_STRING;
+  bool ok = strings ? onnx_string_tensor(im->strings, proto, im->m, n->a, loc, out, im->d)
+                    : onnx_tensor(im->file, im->o->external_data_dir, proto, n->a, loc, &t, im->d);
+  if (ok && !strings) {
     // Half precision is computed in f32.
     const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.ndim, t.dim);
     ok = onnx_tensor_load(im->file, &t, type, n->a, loc, out, im->d);
@@ -149,6 +151,7 @@ bool node_floats(Node *n, const char *name, Floats *out) {
   *out = (Floats){(int)attr->n_floats, at};
   if (!attr->t) return true;
   Tensor t;
+  if (attr->t->data_type == ONNX_STRING) return node_fail(n, "%s is of strings", name);
   if (!node_tensor(n, attr->t, &t)) return false;
   int64_t count = type_count(t.type);
   at = arena_array(n->a, double, count + 1);

@@ -87,8 +87,8 @@ typedef struct Node {
   Value **in;  // [n_in]; NULL if omitted, or a sequence
   Value **out; // [n_out]; to be set, at least those with node_wants
   const Sequence **in_sequence, **out_sequence; // the same; NULL for a tensor
-  // [n_out] element types as in Binding; NARROW_as_operand: that of the first operand with one, if
-  // the result has its type in the module.
+  // [n_out] element types as in Binding, ONNX_STRING among them; NARROW_as_operand: that of the
+  // first operand with one, if the result has its type in the module.
   int *out_narrow;
   Builder *b; // appends to the graph, at the node's location
   Arena *a;   // scratch
@@ -108,6 +108,7 @@ typedef bool ImportFn(Node *n);
 #define PREVIEW(name, least, most, import)     ImportFn import_##import;
 #define MICROSOFT(name, least, most, import)   ImportFn import_##import;
 #define ML                                     ONNX
+#define STRINGS(name, operands)
 #define UNARY(name, op)
 #define BINARY(name, op)
 #include "frontend/onnx_ops.def"
@@ -117,6 +118,7 @@ typedef bool ImportFn(Node *n);
 #undef PREVIEW
 #undef MICROSOFT
 #undef ML
+#undef STRINGS
 #undef UNARY
 #undef BINARY
 
@@ -194,6 +196,22 @@ bool node_setting_int(Node *n, int i, const char *what, int64_t otherwise, int64
 // Reads integers of operand `i`, or of the attribute that older opsets have instead; `given` is
 // false without either.
 bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given);
+
+// -- Strings (onnx_strings.c) ------------------------------------------------------------------
+
+typedef struct NodeStrings {
+  const Type *type;
+  int64_t n;
+  const char *const *at; // [n]
+} NodeStrings;
+
+bool node_is_string(const Node *n, int i); // operand i is a tensor of numbers of strings
+// Reads operand i, which must be known at compile time.  `what` names it in the error.
+bool node_strings(Node *n, int i, const char *what, NodeStrings *out);
+// Returns a constant of strings: their numbers.  The caller sets out_narrow.
+Value *node_strings_value(Node *n, int ndim, const int64_t *dim, const char *const *at);
+// Reads an attribute, as numbers of strings; false if it is missing or empty, or after a report.
+bool node_string_list(Node *n, const char *name, Ints *out);
 
 // -- Shapes ------------------------------------------------------------------------------------
 

@@ -15,10 +15,12 @@ bool import_shape(Node *n) {
   from = from < 0 ? 0 : from > x->ndim ? x->ndim : from;
   to = to < from ? from : to > x->ndim ? x->ndim : to;
   n->out[0] = node_ints_value(n, x->dim + from, (int)(to - from));
+  n->out_narrow[0] = 0; // of a tensor of any type
   return true;
 }
 
 bool import_size(Node *n) {
+  n->out_narrow[0] = 0;
   n->out[0] =
       build_constant(n->b, type_scalar(n->im->m, DT_i64), (int64_t[]){type_count(n->in[0]->type)});
   return true;
@@ -31,11 +33,11 @@ static Value *tensor_constant(Node *n, const Onnx__TensorProto *proto) {
 
 bool import_constant(Node *n) {
   const Onnx__AttributeProto *a = NULL;
-  static const char *const forms[] = {"value", "value_float", "value_floats", "value_int",
-                                      "value_ints"};
+  static const char *const forms[] = {"value",      "value_float",  "value_floats", "value_int",
+                                      "value_ints", "value_string", "value_strings"};
   int form = -1;
-  // A Constant has one of these attributes, or one of strings or sparse tensors.
-  for (int i = 0; i < 5 && !a; i++)
+  // A Constant has one of these attributes, or a sparse tensor.
+  for (int i = 0; i < 7 && !a; i++)
     if ((a = node_attr(n, forms[i]))) form = i;
   const Type *scalar_i = type_scalar(n->im->m, DT_i64);
   // A tensor, a number, or a list of numbers.
@@ -43,6 +45,7 @@ bool import_constant(Node *n) {
   case 0:
     if (!a->t) return node_fail(n, "its value is not a tensor");
     n->out[0] = tensor_constant(n, a->t);
+    if (a->t->data_type == ONNX_STRING) n->out_narrow[0] = ONNX_STRING;
     return n->out[0] != NULL;
   case 1: n->out[0] = node_scalar(n, DT_f32, (double)a->f); return true;
   case 2: {
@@ -52,8 +55,22 @@ bool import_constant(Node *n) {
   }
   case 3: n->out[0] = build_constant(n->b, scalar_i, &a->i); return true;
   case 4: n->out[0] = node_ints_value(n, a->ints, (int)a->n_ints); return true;
+  case 5:
+  case 6: {
+    Ints list = {0};
+    int64_t one = 0, count = form == 6 ? (int64_t)a->n_strings : 1;
+    n->out_narrow[0] = ONNX_STRING;
+    if (form == 6 && count && !node_string_list(n, "value_strings", &list)) return false;
+    if (form == 5 && !onnx_string(n->im->strings, a->s, n->b->origin.loc, &one, n->im->d)) {
+      n->b->failed = true;
+      return false;
+    }
+    n->out[0] = build_constant(n->b, type_new(n->im->m, DT_i64, form == 6, &count),
+                               form == 6 ? list.at : &one);
+    return true;
   }
-  return node_fail(n, "it is of strings or sparse, which is not supported");
+  }
+  return node_fail(n, "it is sparse, which is not supported");
 }
 
 bool import_constant_of_shape(Node *n) {
@@ -68,6 +85,7 @@ bool import_constant_of_shape(Node *n) {
   if (a && a->t) {
     Value *v = tensor_constant(n, a->t);
     if (!v) return false;
+    if (a->t->data_type == ONNX_STRING) n->out_narrow[0] = ONNX_STRING;
     if (v->def->kind != OP_fill) return node_fail(n, "its value is not one number");
     dtype = v->type->dtype;
     value = attr_f(v->def, "value");

@@ -78,7 +78,8 @@ static int64_t option_dim(Shapes *s, const char *name) {
 static int64_t hinted_dim(const Shapes *s, int i, size_t axis) {
   const char *path = onnx_hint_path(s->im, i);
   Tensor t;
-  if (!path || !onnx_tensor_read(path, true, s->im->m, s->im->a, &t, s->im->d)) return -1;
+  if (!path || !onnx_tensor_read(path, true, s->im->o->strings, s->im->m, s->im->a, &t, s->im->d))
+    return -1;
   return (size_t)t.type->ndim == input_ndim(s->input[i]) ? t.type->dim[axis] : -1;
 }
 
@@ -139,11 +140,17 @@ static const Type *input_type(Shapes *s, int input_index) {
                        "for each tensor");
     return NULL;
   }
-  if (!onnx_dtype(t->elem_type, &dtype)) {
+  bool strings = t->elem_type == ONNX_STRING && im->o->strings;
+  if (strings) {
+    dtype = DT_i64;
+  } else if (!onnx_dtype(t->elem_type, &dtype)) {
     diag_problem(im->d, PROBLEM_input, input_loc(s, input),
                  "input '%s' has elements of type %s, which is not "
                  "supported",
                  name, onnx_dtype_name(t->elem_type));
+    if (t->elem_type == ONNX_STRING)
+      diag_hint(im->d, "a program has no strings: encode them before the model, and pass their "
+                       "numbers as the input");
     return NULL;
   }
   if (!t->shape) {
@@ -220,7 +227,8 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
     const Type *type = named && !other ? input_type(&s, i) : NULL;
     int data_type = type ? tensor_type(s.input[i])->elem_type : 0;
     inputs[i] = (OnnxInput){onnx_str(s.input[i]->name), type,
-                            onnx_narrow(data_type) ? data_type : 0, input_batch(&s, i), other};
+                            onnx_narrow(data_type) || data_type == ONNX_STRING ? data_type : 0,
+                            input_batch(&s, i), other};
     ok = ok && (type || other);
     if (inputs[i].type) onnx_devices_input(im, s.input[i], inputs[i].type);
   }

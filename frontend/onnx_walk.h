@@ -10,6 +10,7 @@
 #include "frontend/onnx_names.h"
 #include "frontend/onnx_node.h"
 #include "frontend/onnx_read.h"
+#include "frontend/onnx_strings.h"
 #include "frontend/onnx_weights.h"
 #include "ir/analysis/batch_dim.h"
 #include "ir/analysis/gradient_path.h"
@@ -20,8 +21,8 @@ typedef struct Binding {
   Value *v;                      // NULL: a weight without readers so far, or an unavailable value
   const Onnx__TensorProto *init; // of an initializer
   const Sequence *sequence;      // instead of v
-  int narrow;                    // its element type in the model if onnx_narrow has it, else 0
-  bool poisoned;                 // its producer has been reported
+  int narrow;    // its element type in the model if onnx_narrow has it or it is STRING, else 0
+  bool poisoned; // its producer has been reported
 } Binding;
 
 // The names of one graph: the model's, the branch of an If, the body of a function.
@@ -82,6 +83,7 @@ typedef struct Import {
   Vec(ValueLink) links;    // from operands of failed nodes to stand-ins for their results
   Vec(bool) stands_in;     // by value id
   struct Devices *devices; // NULL: annotations are not requested
+  OnnxStrings *strings;
 } Import;
 
 // The function of the model that the node calls: an index of onnx_model(file)->functions, or -1.
@@ -95,6 +97,14 @@ bool onnx_order(Import *im, Onnx__NodeProto *const *node, size_t n, char *const 
                 size_t n_output, Scope *scope, int **order, int *n_order);
 // Returns the name of a node in messages: its own, or Gemm(y).
 const char *onnx_node_name(Arena *a, const Scope *scope, const Onnx__NodeProto *node);
+
+enum { ONNX_STRING = ONNX__TENSOR_PROTO__DATA_TYPE__STRING };
+
+// onnx_strings.c: sets the number of a string, and reads a tensor of strings as i64.  False after a
+// report.
+bool onnx_string(OnnxStrings *s, ProtobufCBinaryData bytes, const Loc *loc, int64_t *out, Diag *d);
+bool onnx_string_tensor(OnnxStrings *s, const Onnx__TensorProto *proto, Module *m, Arena *a,
+                        const Loc *loc, Tensor *out, Diag *d);
 
 // onnx_shape.c: the dimensions of all inputs, symbolic ones bound by the options.
 typedef struct OnnxInput {

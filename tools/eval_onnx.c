@@ -41,7 +41,8 @@ typedef struct Case {
   const char *folder, *pipeline;
   const EvalOptions *o;
   Arena *a;
-  FILE *said; // messages
+  OnnxStrings strings; // of the model and of the files
+  FILE *said;          // messages
   char *text;
   size_t text_n;
   Diag *d;
@@ -87,7 +88,7 @@ static bool read_data(Case *c, Module *m, int set, bool outputs, Data *data) {
     data->path[data->n_files++] = data_path(c, set, what, n);
   }
   if (!onnx_data_read(str_format(c->a, "%s/model.onnx", c->folder), outputs, data->path,
-                      data->n_files, m, c->a, datum, c->d))
+                      data->n_files, &c->strings, m, c->a, datum, c->d))
     return false;
   for (int i = 0; i < data->n_files; i++)
     for (int k = 0; k < datum[i].n; k++)
@@ -154,7 +155,11 @@ static Outcome run_data(Case *c, int set) {
   if (read_data(c, types, set, false, &in) && read_data(c, types, set, true, &want)) {
     // Shapes and axes may be inputs: the importer gets their files as hints.
     OnnxCounts counts = {.arena = c->a};
-    OnnxOptions o = {.keep_f64 = true, .hints = in.path, .n_hints = in.n_files, .counts = &counts};
+    OnnxOptions o = {.keep_f64 = true,
+                     .hints = in.path,
+                     .n_hints = in.n_files,
+                     .counts = &counts,
+                     .strings = &c->strings};
     m = onnx_import(str_format(c->a, "%s/model.onnx", c->folder), &o, c->d);
     PipelineOptions p = {.verify_each = true, .bisect_limit = -1};
     bool ok = m && (!c->pipeline || pipeline_run(m, c->pipeline, &p, c->d));
@@ -183,6 +188,7 @@ static Outcome run_folder(const char *folder, const char *pipeline, const EvalOp
   c.said = open_memstream(&c.text, &c.text_n);
   if (!c.said) abort(); // out of memory
   c.d = diag_new(c.said);
+  c.strings = onnx_strings_new(c.a);
 
   // Data sets are run until one fails.
   Outcome outcome = PASSED;

@@ -1033,6 +1033,45 @@ def save(name, m):
 ML = "ai.onnx.ml"
 
 
+def words(name, *items):
+    return helper.make_tensor(name, TensorProto.STRING, [len(items)], [s.encode() for s in items])
+
+
+def strings():
+    """Strings in initializers and attributes: their operators are gone after the import, and the result is of numbers."""
+    return model(
+        [node("StringConcat", "names suffix", "full", "/concat"), node("Equal", "full wanted", "is", "/equal"),
+         node("LabelEncoder", "full", "codes", "/codes", domain=ML, keys_strings=["b!", "a!"], values_floats=[2.0, 1.0]),
+         node("Where", "is x codes", "y", "/where"), node("Size", "names", "n", "/size"),
+         node("LabelEncoder", "i", "z", "/lookup", domain=ML, keys_int64s=[7, 3, 5], values_floats=[0.5, 0.25, 0.75])],
+        [value("x", [3]), value("i", [2], I64)], "y n z",
+        [words("names", "a", "b", "c"), words("suffix", "!"), words("wanted", "b!")], opset=20, domains=[(ML, 2)])
+
+
+def string_errors():
+    """Strings where numbers are needed, among numbers, as an output, and patterns that cannot be read."""
+    bad = ["(", "a{2", "a**", "[b-a]", "(?i)a", r"\pL", "((((a{1000}){1000}){1000}){1000})", "[z", r"\q"]
+    return model(
+        [node("Add", "names names", "a", "/add"), node("Concat", "names i", "b", "/concat", axis=0),
+         node("StringConcat", "i names", "c", "/numbers"), node("Identity", "names", "d", "/output"),
+         node("LabelEncoder", "names", "e", "/keys", domain=ML, keys_int64s=[1], values_floats=[2.0]),
+         node("LabelEncoder", "i", "f", "/values", domain=ML, keys_int64s=[1, 2], values_floats=[2.0]),
+         node("LabelEncoder", "i", "g", "/labels", domain=ML, keys_int64s=[1, 2], values_strings=["x", "y"]),
+         node("StringConcat", "g names", "h", "/computed"), node("SequenceConstruct", "names", "s", "/sequence"),
+         node("SequenceLength", "s", "k", "/length"), node("StringNormalizer", "names", "m", "/case", case_change_action="TITLE"),
+         node("TfIdfVectorizer", "i", "o", "/grams", mode="TF", min_gram_length=1, max_gram_length=2, max_skip_count=0,
+              ngram_counts=[0, 1], ngram_indexes=[0, 1], pool_int64s=[1, 2, 3, 4]),
+         *(node("RegexFullMatch", "names", f"r{i}", f"/regex{i}", pattern=p) for i, p in enumerate(bad))],
+        [value("i", [2], I64)], "a b c d e f h k m o " + " ".join(f"r{i}" for i in range(len(bad))), [words("names", "a", "b")],
+        opset=20, domains=[(ML, 4)])
+
+
+def string_input():
+    """An input of strings, which a program cannot have."""
+    return model([node("LabelEncoder", "s", "y", "/codes", domain=ML, keys_strings=["a"], values_int64s=[1])],
+                 [value("s", [3], TensorProto.STRING)], "y", domains=[(ML, 2)])
+
+
 def ml_errors():
     """Trees with nodes that do not exist or lead back, coefficients of another number of features, labels of strings."""
     tree = dict(domain=ML, n_targets=2, tree_roots=[0], nodes_featureids=[0, 1], nodes_truenodeids=[1, 0],
@@ -1073,7 +1112,8 @@ def main():
               refused, data_dependent, selected, constant_lengths, lengths,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute, attribute_types, attribute_zero, function_powers, image_errors, sampling_errors,
-              ml_errors,
+              ml_errors, strings,
+              string_errors, string_input,
               resized):
         save(f.__name__, f())
     lists = ["HardSigmoid", "tanh", "LeakyRelu", "Sigmoid", "ScaledTanh", "Elu"]

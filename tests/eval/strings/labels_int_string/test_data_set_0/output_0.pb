@@ -1,0 +1,1 @@
+2five2_Unused2nine2_Unused2_Unused2five

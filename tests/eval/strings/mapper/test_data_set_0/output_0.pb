@@ -1,0 +1,1 @@
+2a2b2other2b2other2a

@@ -1,0 +1,1 @@
+2Monday2monday2MONDAY2Été

@@ -1,0 +1,1 @@
+2MONDAY2MONDAY2ÉTÉ
