@@ -423,10 +423,15 @@ M_MIN_MAX(l, int64_t)
 M_MIN_MAX(ul, uint64_t)
 #undef M_MIN_MAX
 
-// mod has the sign of the divisor, fmod that of the dividend; of integers, by zero, they are 0.
+// mod has the sign of the divisor, fmod that of the dividend.  Integers divided by zero are 0, with
+// remainder 0; the least integer divided by -1 wraps to itself: the processor's instruction ends
+// the program for both.
 // pow of integers wraps around; to a negative power it is the integer part.  A shift by a negative
 // number of bits, or by all bits or more, leaves the sign: shorter types are shifted as int.
 #define M_INT_SIGNED(suffix, type, unsigned_type)                                                  \
+  M_FN type m_div_##suffix(type x, type y) {                                                       \
+    return y == 0 ? 0 : y == -1 ? (type)(0 - (unsigned_type)x) : x / y;                            \
+  }                                                                                                \
   M_FN type m_fmod_##suffix(type x, type y) {                                                      \
     return y == 0 || y == -1 ? 0 : x % y;                                                          \
   }                                                                                                \
@@ -448,6 +453,9 @@ M_MIN_MAX(ul, uint64_t)
     return (type)z;                                                                                \
   }
 #define M_INT_UNSIGNED(suffix, type)                                                               \
+  M_FN type m_div_##suffix(type x, type y) {                                                       \
+    return y == 0 ? 0 : x / y;                                                                     \
+  }                                                                                                \
   M_FN type m_fmod_##suffix(type x, type y) {                                                      \
     return y == 0 ? 0 : x % y;                                                                     \
   }                                                                                                \
@@ -473,6 +481,12 @@ M_INT_UNSIGNED(ul, uint64_t)
 #undef M_INT_SIGNED
 #undef M_INT_UNSIGNED
 
+M_FN float m_div_f(float x, float y) {
+  return x / y;
+}
+M_FN double m_div_d(double x, double y) {
+  return x / y;
+}
 M_FN float m_mod_f(float x, float y) {
   float r = fmodf(x, y);
   if (r == 0) return copysignf(r, y);
@@ -569,6 +583,7 @@ M_ONE_LIBRARY(ceil, ceilf, ceil)
 M_ONE_LIBRARY(round, rintf, rint)
 M_TWO(min)
 M_TWO(max)
+M_TWO(div)
 M_TWO(mod)
 M_TWO(fmod)
 M_TWO(pow)
@@ -617,6 +632,7 @@ M_TWO_INT(shift_right)
            : m_##name##_ul)(x, y)
 #define m_min(x, y)         M_TWO(min, x, y, m_min_f, m_min_d)
 #define m_max(x, y)         M_TWO(max, x, y, m_max_f, m_max_d)
+#define m_div(x, y)         M_TWO(div, x, y, m_div_f, m_div_d)
 #define m_mod(x, y)         M_TWO(mod, x, y, m_mod_f, m_mod_d)
 #define m_fmod(x, y)        M_TWO(fmod, x, y, fmodf, fmod)
 #define m_pow(x, y)         M_TWO(pow, x, y, m_pow_f, pow)

@@ -61,6 +61,9 @@ static inline double m_ceil(double x) {
 static inline double m_round(double x) {
   return nearbyint(x);
 }
+static inline double m_div(double x, double y) {
+  return x / y;
+}
 static inline double m_pow(double x, double y) {
   return pow(x, y);
 }

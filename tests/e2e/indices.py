@@ -150,6 +150,15 @@ def high_bits():
                     [("i", ["n", 4], INT64)], [("y", ["n", 8])], 16)
 
 
+def divided(onnx_type):
+    """Integers divided by zeros of the data: 0, with remainder 0, where the processor's instruction ends a program."""
+    ops = [("Cast", "i", "a", dict(to=onnx_type)), ("Cast", "three", "b", dict(to=onnx_type)), ("Div", "b a", "q", {}),
+           ("Mod", "b a", "r", {}), ("Concat", "q r", "all", dict(axis=1)), ("Cast", "all", "f", dict(to=1)),
+           ("MatMul", "f u", "y", {})]
+    same = [float(i == j) for i in range(8) for j in range(8)]
+    return graph_of(ops, [("u", [8, 8], same), ("three", [1, 1], [3], INT64)], [("i", ["n", 4], INT64)], [("y", ["n", 8])], 16)
+
+
 def losses(folder, name, made, inputs, cut=(), batch=4, lr="0.05", steps=5):
     path, exe, log = folder / f"{name}.onnx", folder / name, folder / f"{name}.jsonl"
     path.write_bytes(made)
@@ -199,6 +208,11 @@ def main():
         write_npy(folder / "high_t.npy", [1.0, -1, 2, -1, 5, 1, 3, -1] * ROWS, (ROWS, 8))
         got = losses(folder, "high", high_bits(), dict(i="high", target="high_t"), lr="0", steps=1)
         check("u64 of 64 bits", got == [0.0], got)
+        write_npy(folder / "by.npy", [0, 2, 0, 5] * ROWS, (ROWS, 4), "<i8")
+        write_npy(folder / "quotients.npy", [0.0, 1, 0, 0, 0, 1, 0, 3] * ROWS, (ROWS, 8))
+        for name, onnx_type in TYPES.items():
+            got = losses(folder, f"{name}_divided", divided(onnx_type), dict(i="by", target="quotients"), lr="0", steps=1)
+            check(f"{name} divided by zero", got == [0.0], got)
         # An op without a kernel for its type is reported at its node, with all others, before any pass.
         bad = graph_of([("MatMul", "i j", "a", {}), ("MatMul", "a j", "b", {}), ("Cast", "b", "f", dict(to=1)),
                         ("MatMul", "f u", "y", {})],

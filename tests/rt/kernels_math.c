@@ -131,6 +131,13 @@ static void integers(void **state) {
   assert_true(m_mod(-7.0f, 3.0f) == 2 && m_fmod(-7.0f, 3.0f) == -1);
   assert_true(m_mod(-7.5, 2.0) == 0.5 && m_fmod(-7.5, 2.0) == -1.5);
   // Operations that would trap in the processor.
+  // The processor's instruction ends the program for these divisions.
+  const int64_t zero = 0;
+  assert_true(m_div(seven, 0) == 0 && m_div(low, 0) == 0 && m_div(low, -1) == low);
+  assert_true(m_div(INT64_MIN, (int64_t)-1) == INT64_MIN && m_div((int64_t)7, zero) == 0);
+  assert_true(m_div(7u, 0u) == 0 && m_div((uint64_t)7, (uint64_t)zero) == 0 && m_div(7u, 2u) == 3);
+  assert_true(m_div(-seven, 2) == -3 && m_div(seven, -1) == -7 && m_div(7.0f, 2.0f) == 3.5f);
+  assert_true(isinf(m_div(7.0, 0.0)) && m_div(7.0f, 2.0) == 3.5);
   assert_true(m_mod(low, -1) == 0 && m_fmod(INT64_MIN, (int64_t)-1) == 0 && m_mod(seven, 0) == 0);
   assert_true(m_pow(three, 4) == 81 && m_pow(-three, 3) == -27 && m_pow(seven, 0) == 1);
   assert_true(m_pow(2, -1) == 0 && m_pow(-1, -3) == -1 && m_pow(1, -5) == 1);

@@ -25,6 +25,9 @@ static Wide w_min(Wide x, Wide y) {
 static Wide w_max(Wide x, Wide y) {
   return x > y ? x : y;
 }
+static Wide w_div(Wide x, Wide y) {
+  return x / y;
+}
 static Wide w_fmod(Wide x, Wide y) {
   return x % y;
 }
@@ -107,6 +110,7 @@ typedef Wide WideFn(Wide x, Wide y, Wide z, Wide a, Wide b);
 #define m_shift_right                                 w_shift_right
 #define m_min                                         w_min
 #define m_max                                         w_max
+#define m_div                                         w_div
 #define m_mod                                         w_mod
 #define m_fmod                                        w_fmod
 #define m_pow                                         w_pow
