@@ -383,6 +383,27 @@ bool import_cast(Node *n) {
   return n->out[0] != NULL;
 }
 
+// Elements must have their types of the model: those of 16 or 64 bits that are computed in f32 have
+// other bits there.
+bool import_bit_cast(Node *n) {
+  int data_type = (int)node_int(n, "to", 0);
+  DType to;
+  bool known = onnx_dtype(data_type, &to), keep = n->im->o->keep_f64;
+  if (!known || onnx_narrow(data_type) || onnx_compute_dtype(to, keep) != to)
+    return node_fail(n, "type %s is not supported", onnx_dtype_name(data_type));
+  DType from = n->in[0]->type->dtype;
+  if (to == DT_bool && from != DT_bool)
+    return node_fail(n, "the bits of %s are no truth values", dtype_name[from]);
+  if (node_narrow(n, 0) || dtype_bytes[from] != dtype_bytes[to])
+    return node_fail_hint(
+        n, "elements of f16, bf16, f64 and of less than 8 bits have no bits of their own",
+        "its operand is computed in %s, and its result is %s", dtype_name[from], dtype_name[to]);
+  n->out[0] =
+      from == to ? n->in[0] : build_op(n->b, OP_bit_cast, IN(n->in[0]), ATTRS(a_t("to", to)));
+  n->out_narrow[0] = 0;
+  return true;
+}
+
 bool import_cast_like(Node *n) {
   int to = node_narrow(n, 1);
   n->out[0] = to ? node_cast_to(n, n->in[0], to) : node_cast(n, n->in[0], n->in[1]->type->dtype);

@@ -239,6 +239,7 @@ NNRT_SCATTERS(i64, int64_t)
                              const int64_t *dx_shape);                                             \
   int nnrt_concat_##size(void *y, const void *const *in, int64_t n, int64_t ndim,                  \
                          const int64_t *y_shape, const int64_t *sizes, int64_t axis);              \
+  int nnrt_bit_cast_##size(void *y, const void *x, int64_t n);                                     \
   int nnrt_trilu_##size(void *y, const void *x, int64_t ndim, const int64_t *shape, bool upper,    \
                         int64_t k);                                                                \
   int nnrt_pack_##size(void *y, const void *const *in, int64_t n, const int64_t *sizes);

@@ -143,6 +143,10 @@ static int pack(void *y, const void *const *in, int64_t width, int64_t n, const 
                          const int64_t *y_shape, const int64_t *sizes, int64_t axis) {             \
     return concat(y, in, width, n, ndim, y_shape, sizes, axis);                                    \
   }                                                                                                \
+  int nnrt_bit_cast_##size(void *y, const void *x, int64_t n) {                                    \
+    memcpy(y, x, (size_t)(n * width));                                                             \
+    return NNRT_OK;                                                                                \
+  }                                                                                                \
   int nnrt_trilu_##size(void *y, const void *x, int64_t ndim, const int64_t *shape, bool upper,    \
                         int64_t k) {                                                               \
     return trilu(y, x, width, ndim, shape, upper, k);                                              \

@@ -406,6 +406,9 @@ static int trilu(void *y, const void *x, int64_t width, int64_t ndim, const int6
                          const int64_t *y_shape, const int64_t *sizes, int64_t axis) {             \
     return concat(y, in, sizeof(T), n, ndim, y_shape, sizes, axis);                                \
   }                                                                                                \
+  int nnrt_bit_cast_##size(void *y, const void *x, int64_t n) {                                    \
+    return nnrt_copy(y, x, n * (int64_t)sizeof(T));                                                \
+  }                                                                                                \
   int nnrt_trilu_##size(void *y, const void *x, int64_t ndim, const int64_t *shape, bool upper,    \
                         int64_t k) {                                                               \
     return trilu(y, x, sizeof(T), ndim, shape, upper, k);                                          \

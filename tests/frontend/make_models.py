@@ -170,6 +170,20 @@ def types():
     return model(cast, [value("x", [2])], "y", [h, d, b])
 
 
+def bit_casts():
+    """The bits of f32 are read; those of f16 and f64, which are computed in f32, are not."""
+    return model([node("BitCast", "x", "y", "/bits", to=TensorProto.INT32)], [value("x", [2])], "y", opset=26)
+
+
+def bit_cast_errors():
+    """Types that are computed in others, or have another size."""
+    i32 = [node("BitCast", "i", f"y{k}", f"/{k}", to=to) for k, to in (
+        ("double", TensorProto.DOUBLE), ("half", TensorProto.FLOAT16), ("narrow", TensorProto.UINT4), ("bytes", TensorProto.UINT8))]
+    return model(i32 + [node("BitCast", "d", "z", "/from_double", to=I64), node("BitCast", "b", "w", "/bool", to=BOOL)],
+                 [value("i", [2], TensorProto.INT32), value("d", [2], TensorProto.DOUBLE), value("b", [2], TensorProto.UINT8)],
+                 "ydouble yhalf ynarrow ybytes z w", opset=26)
+
+
 def named_twice():
     """A buffer, and the output of a node that the exporter named likewise."""
     return model([node("ReduceMean", "x", "mean", "/mean"), node("Add", "x mean", "y")], [value("x", [2, 3])], "y",
@@ -358,7 +372,7 @@ def sequences():
 
 
 def sequence_errors():
-    """A position that is data or out of range, parts that do not fit, a sequence in place of a tensor, optionals without a value."""
+    """A position that is data or out of range, parts that do not fit, a sequence in place of a tensor, empty optionals."""
     return model(
         [node("SplitToSequence", "x two", "parts", "/split", axis=1),
          node("SequenceAt", "parts i", "a", "/data"), node("SequenceAt", "parts seven", "b", "/outside"),
@@ -1112,7 +1126,7 @@ def main():
               refused, data_dependent, selected, constant_lengths, lengths,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute, attribute_types, attribute_zero, function_powers, image_errors, sampling_errors,
-              ml_errors, strings,
+              ml_errors, strings, bit_casts, bit_cast_errors,
               string_errors, string_input,
               resized):
         save(f.__name__, f())

@@ -214,6 +214,16 @@ static void pack(void) {
   }
 }
 
+static void bit_cast(void) {
+  for (int64_t width = 1; width <= 8; width *= 2) {
+    char *x = elements(999, width), *gx = gpu_put(x, 999 * width), *gy = gpu_new(999 * width);
+    int code = BY_WIDTH(bit_cast, width, gy, gx, 999);
+    char *y = gpu_get(gy, 999 * width);
+    CHECK(!code && !memcmp(x, y, (size_t)(999 * width)), "bit_cast, width %d", (int)width);
+    free(x), free(y), gpu_free(gx), gpu_free(gy);
+  }
+}
+
 static void trilu(void) {
   int64_t shape[] = {3, 20, 33}, n = 3 * 20 * 33;
   for (int64_t width = 1; width <= 8; width *= 2)
@@ -406,6 +416,7 @@ int main(void) {
   far_rows();
   concat();
   pack();
+  bit_cast();
   trilu();
   pad();
   gather();

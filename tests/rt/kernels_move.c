@@ -152,6 +152,16 @@ static void concat_and_pack(void **state) {
   }
 }
 
+static void bit_cast(void **state) {
+  (void)state;
+  for (int64_t width = 1; width <= 8; width *= 2) {
+    char *x = elements(999, width), *y = malloc((size_t)(999 * width));
+    assert_int_equal(BY_WIDTH(bit_cast, width, y, x, 999), 0);
+    assert_same_bits("bit_cast", y, x, (size_t)(999 * width));
+    free(x), free(y);
+  }
+}
+
 static void trilu(void **state) {
   (void)state;
   int64_t shape[] = {3, 50, 70};
@@ -351,11 +361,17 @@ static void optimizers_in_place(void **state) {
 
 TEST_GROUP(kernels_move) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(transpose), cmocka_unit_test(broadcast),
-      cmocka_unit_test(slice),     cmocka_unit_test(concat_and_pack),
-      cmocka_unit_test(trilu),     cmocka_unit_test(pad),
-      cmocka_unit_test(gather),    cmocka_unit_test(bad_indices),
-      cmocka_unit_test(dropout),   cmocka_unit_test(optimizers_in_place),
+      cmocka_unit_test(transpose),
+      cmocka_unit_test(broadcast),
+      cmocka_unit_test(slice),
+      cmocka_unit_test(concat_and_pack),
+      cmocka_unit_test(bit_cast),
+      cmocka_unit_test(trilu),
+      cmocka_unit_test(pad),
+      cmocka_unit_test(gather),
+      cmocka_unit_test(bad_indices),
+      cmocka_unit_test(dropout),
+      cmocka_unit_test(optimizers_in_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,6 +141,10 @@ static void what_is_cast_is_cut_or_wraps(void **state) {
   expect(CONSTANT("x", "f32", "[4]", "[2.9,-2.9,1e30,nan]") "%y = cast %x to=i64",
          "[2,-2,9223372036854775807,0]");
   expect(CONSTANT("x", "i32", "[3]", "[256,-1,300]") "%y = cast %x to=u8", "[0,255,44]");
+  // The bits themselves.
+  expect(CONSTANT("x", "f32", "[2]", "[1,-2]") "%y = bit_cast %x to=i32",
+         "[1065353216,-1073741824]");
+  expect(CONSTANT("x", "i64", "[1]", "[4607182418800017408]") "%y = bit_cast %x to=f64", "[1]");
   expect(CONSTANT("x", "i64", "[2]", "[256,0]") "%y = cast %x to=bool", "[true,false]");
   expect(CONSTANT("x", "u64", "[1]", "[18446744073709551615]") "%y = cast %x to=f32",
          "[1.8446744e+19]");

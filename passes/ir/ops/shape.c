@@ -328,3 +328,19 @@ bool fill_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
     tensor_set_f(out, i, value);
   return true;
 }
+
+// -- bit_cast ----------------------------------------------------------------------------------
+
+bool bit_cast_rule(const Op *op, Dims *dims, Diag *d) {
+  DType from = op->in[0].value->type->dtype, to = attr_t(op, "to");
+  if (dtype_bytes[from] != dtype_bytes[to] || to == DT_bool)
+    return diag_error(d, op->loc, "bit_cast: the elements of %s are no elements of %s",
+                      dtype_name[from], dtype_name[to]);
+  return from_row(op, dims, d);
+}
+
+bool bit_cast_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)op, (void)box, (void)d;
+  memcpy(out->data, in[0].data, (size_t)type_bytes(out->type));
+  return true;
+}
