@@ -1,5 +1,5 @@
-// Convolution, its transpose and pooling: their attributes in all spellings, as explicit strides,
-// pads and dilations.
+// Operators over windows: convolution, its transpose, pooling, and their inverses MaxUnpool and
+// Col2Im.  Attributes in all spellings become explicit strides, pads and dilations.
 
 #include <string.h>
 
@@ -214,11 +214,26 @@ static bool pool_geometry(Node *n, Geometry *g) {
   return true;
 }
 
+// The index of an element in its plane with the first dimension the fastest, of its index with the
+// last one the fastest.
+static Value *column_major(Node *n, Value *index, const Type *x) {
+  Value *sum = NULL;
+  int64_t stride = product(x->dim, 2, x->ndim);
+  for (int i = x->ndim - 1; i >= 2; i--) {
+    // The position along dimension i is the remainder by its length.
+    Value *length = node_scalar(n, DT_i64, (double)(x->dim[i] ? x->dim[i] : 1));
+    if (x->dim[i]) stride /= x->dim[i];
+    Value *at = node_binary(n, OP_mod, index, length);
+    index = node_div(n, index, length);
+    sum = build_add(n->b, sum, node_mul(n, at, node_scalar(n, DT_i64, (double)stride)));
+  }
+  return sum;
+}
+
 bool import_max_pool(Node *n) {
   Geometry g;
   if (!pool_geometry(n, &g)) return false;
-  if (node_wants(n, 1) && node_int(n, "storage_order", 0) != 0)
-    return node_fail(n, "indices in column-major order are not supported");
+  bool columns = node_int(n, "storage_order", 0) != 0;
   Value *x = n->in[0];
   DType dtype = x->type->dtype;
   bool narrow = dtype_class[dtype] != 'F'; // of 8 bits by the standard, so exact as f32
@@ -237,7 +252,9 @@ bool import_max_pool(Node *n) {
     for (int i = 2; i < t->ndim; i++)
       dim[i] = 1;
     Value *base = build_constant(n->b, type_new(n->b->g->module, DT_i64, t->ndim, dim), start);
-    n->out[1] = node_binary(n, OP_add, build_cast(n->b, y->def->out[1], DT_i64), base);
+    Value *index = build_cast(n->b, y->def->out[1], DT_i64);
+    if (columns) index = column_major(n, index, t);
+    n->out[1] = node_binary(n, OP_add, index, base);
   }
   n->out[0] = build_cast(n->b, y, dtype);
   return true;

@@ -2,12 +2,12 @@
 // and products.
 //
 // Along the last axis a block computes a row.  For an index every thread finds its own best, then
-// the block the best of these.  For running sums the block processes an element per thread at a
-// time and carries the sum on.  Along another axis a thread computes one column, adjacent threads
-// adjacent columns.
+// the block the best of these.  For running sums or products the block processes an element per
+// thread at a time and carries the result on.  Along another axis a thread computes one column,
+// adjacent threads adjacent columns.
 //
 //     arg_max, arg_min   read x, write one index per row
-//     cumsum             reads x, writes y
+//     cumsum, cumprod    read x, write y
 
 #include "rows.cuh"
 
