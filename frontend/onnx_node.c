@@ -349,19 +349,8 @@ Value *node_count_up(Node *n, int64_t count) {
 }
 
 Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length) {
-  if (!x) return NULL;
-  int ndim = x->type->ndim;
-  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
   // The whole dimension needs no slice.
-  if (length == x->type->dim[axis]) return x;
-  for (int i = 0; i < ndim; i++) {
-    steps[i] = 1;
-    shape[i] = i == axis ? length : x->type->dim[i];
-  }
-  starts[axis] = start;
-  return build_op(n->b, OP_slice, IN(x),
-                  ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
-                        a_list("shape", shape, ndim)));
+  return x && length == x->type->dim[axis] ? x : build_slice(n->b, x, axis, start, length);
 }
 
 Value *node_unary(Node *n, OpKind kind, Value *x) {

@@ -294,24 +294,6 @@ bool import_flex_attention(Node *n) {
   return true;
 }
 
-// Returns `count` elements of the last dimension from `start`, every `step`th.
-static Value *last_part(Node *n, Value *x, int64_t start, int64_t step, int64_t count) {
-  if (!x) return NULL;
-  int ndim = x->type->ndim;
-  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
-  for (int i = 0; i < ndim; i++) {
-    steps[i] = 1;
-    shape[i] = x->type->dim[i];
-  }
-  // Only the last dimension is sliced.
-  starts[ndim - 1] = start;
-  steps[ndim - 1] = step;
-  shape[ndim - 1] = count;
-  return build_op(n->b, OP_slice, IN(x),
-                  ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
-                        a_list("shape", shape, ndim)));
-}
-
 // cos or sin as (b|1, 1, t, d/2)
 static Value *angles(Node *n, Value *cache, int64_t half) {
   // Without positions the cache has a row per token.
@@ -341,8 +323,8 @@ bool import_rotary_embedding(Node *n) {
   int64_t half = rotary / 2;
   bool interleaved = node_int(n, "interleaved", 0) != 0;
   // The pairs: alternate elements, or the two halves.
-  Value *x1 = last_part(n, x, 0, interleaved ? 2 : 1, half);
-  Value *x2 = last_part(n, x, interleaved ? 1 : half, interleaved ? 2 : 1, half);
+  Value *x1 = build_slice_step(n->b, x, 3, 0, interleaved ? 2 : 1, half);
+  Value *x2 = build_slice_step(n->b, x, 3, interleaved ? 1 : half, interleaved ? 2 : 1, half);
   Value *c = angles(n, n->in[1], half), *s = c ? angles(n, n->in[2], half) : NULL;
   if (!s) return false;
   // The rotation, on all pairs at once.
@@ -365,7 +347,7 @@ bool import_rotary_embedding(Node *n) {
   }
   // The rest of the elements is not rotated.
   if (rotary < width)
-    y = build_op(n->b, OP_concat, IN(y, last_part(n, x, rotary, 1, width - rotary)),
+    y = build_op(n->b, OP_concat, IN(y, build_slice(n->b, x, 3, rotary, width - rotary)),
                  ATTRS(a_i("axis", 3)));
   n->out[0] = joined ? attention_join_heads(n, y) : y;
   return true;

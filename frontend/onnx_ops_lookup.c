@@ -108,19 +108,9 @@ bool import_gather_elements(Node *n) {
 
 // Returns component `k` of the index tuples, which are the last dimension.
 static Value *component(Node *n, Value *index, int64_t k) {
-  int ndim = index->type->ndim;
-  int64_t start[MAX_NDIM] = {0}, step[MAX_NDIM], dim[MAX_NDIM];
-  for (int i = 0; i < ndim; i++) {
-    step[i] = 1;
-    dim[i] = index->type->dim[i];
-  }
+  int last = index->type->ndim - 1;
   // A slice of one element, without its dimension.
-  start[ndim - 1] = k;
-  dim[ndim - 1] = 1;
-  Value *one = build_op(n->b, OP_slice, IN(index),
-                        ATTRS(a_list("starts", start, ndim), a_list("steps", step, ndim),
-                              a_list("shape", dim, ndim)));
-  return build_reshape(n->b, one, ndim - 1, dim);
+  return build_reshape(n->b, build_slice(n->b, index, last, k, 1), last, index->type->dim);
 }
 
 // Whether the first component is known to be the position along dimension `dim` of the indices.
@@ -221,10 +211,7 @@ bool import_one_hot(Node *n) {
   // The two values, off and on, broadcast to the result.
   Value *value[2];
   for (int i = 0; i < 2; i++) {
-    Value *one =
-        build_op(n->b, OP_slice, IN(n->in[2]),
-                 ATTRS(a_list("starts", (int64_t[]){i}, 1), a_list("steps", (int64_t[]){1}, 1),
-                       a_list("shape", (int64_t[]){1}, 1)));
+    Value *one = build_slice(n->b, n->in[2], 0, i, 1);
     value[i] = build_broadcast(n->b, build_reshape(n->b, one, 0, NULL), ndim, hot->type->dim);
   }
   n->out[0] = build_where(n->b, hot, value[1], value[0]);

@@ -70,7 +70,11 @@ Value *build_scale(Builder *b, Value *x, double by) {
 }
 
 Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n) {
-  if (b->failed) return NULL;
+  return build_slice_step(b, x, dim, start, 1, n);
+}
+
+Value *build_slice_step(Builder *b, Value *x, int dim, int64_t start, int64_t step, int64_t n) {
+  if (b->failed || !x) return NULL;
   int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
   int ndim = x->type->ndim;
   for (int i = 0; i < ndim; i++) {
@@ -79,6 +83,7 @@ Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n) {
   }
   // The whole value, except in dimension `dim`.
   starts[dim] = start;
+  steps[dim] = step;
   shape[dim] = n;
   return build_op(b, OP_slice, IN(x),
                   ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
