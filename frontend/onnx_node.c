@@ -3,6 +3,8 @@
 
 #include "frontend/onnx_node.h"
 
+#include <string.h>
+
 #include "frontend/onnx_walk.h"
 
 #define TYPE(name) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
@@ -65,22 +67,31 @@ static const char *read_name(NodeRead as) {
                            : "a list of integers";
 }
 
-// They do not change the operator's result: precision inside an op, its seed, memory it may reuse.
-static const char *const harmless[] = {
-    "consumed_inputs",
-    "stash_type",
-    "saturate",
-    "seed",
-    "storage_order",
-    "softmax_precision",
-    "fmod",
-    "round_mode",
-    "momentum",
-    "is_test",
-    "ratio",
-    "cache_type",
-    "noop_with_empty_axes",
+// Attributes that need not be read: they do not change the operator's result, or not in all of its
+// forms.
+static const struct {
+  const char *name, *operators; // "": every one
+} harmless[] = {
+    {"consumed_inputs", ""},                      // memory that it may reuse
+    {"stash_type", ""},                           // the precision inside it
+    {"saturate", "Cast CastLike QuantizeLinear"}, // of numbers of 8 bits or less
+    {"round_mode", "Cast CastLike"},
+    {"seed", "Dropout"},
+    {"momentum", "BatchNormalization"}, // in training
+    {"is_test", "BatchNormalization Dropout"},
+    {"noop_with_empty_axes", ""}, // of reductions with axes
 };
+
+static bool is_harmless(const Node *n, const char *name) {
+  for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+    if (str_equal(name, harmless[i].name)) {
+      // The operator is a whole word of the list.
+      const char *all = harmless[i].operators, *found = strstr(all, n->op);
+      char after = found ? found[strlen(n->op)] : 0;
+      return !*all || (found && (found == all || found[-1] == ' ') && (!after || after == ' '));
+    }
+  return false;
+}
 
 bool node_check_attributes(Node *n) {
   for (size_t i = 0; i < n->proto->n_attribute; i++) {
@@ -89,10 +100,7 @@ bool node_check_attributes(Node *n) {
     if (n->read[i] && held && !holds(held, n->read[i]))
       return node_fail(n, "its attribute '%s' must be %s", onnx_str(a->name),
                        read_name(n->read[i]));
-    bool known = n->read[i];
-    for (size_t k = 0; k < sizeof harmless / sizeof *harmless; k++)
-      // Some have no effect on the result.
-      known = known || str_equal(onnx_str(a->name), harmless[k]);
+    bool known = n->read[i] || is_harmless(n, onnx_str(a->name));
     if (!known && held)
       return node_fail(n, "its attribute '%s' is not supported", onnx_str(a->name));
   }

@@ -1023,8 +1023,10 @@ def merged():
 
 
 def attribute():
-    """An attribute that no version of the operator has had so far."""
-    return model([node("Relu", "x", "y", "/act", leak=0.5)], [value("x", [2])], "y")
+    """An attribute that no version of the operator has had so far, and those of other operators."""
+    return model([node("Relu", "x", "y", "/act", leak=0.5), node("Add", "x x", "z", "/add", fmod=1),
+                  node("Exp", "x", "w", "/exp", momentum=0.5), node("Cast", "x", "c", "/cast", to=I64, saturate=0)],
+                 [value("x", [2])], "y z w c")
 
 
 def recurrent(op, inputs, outputs="y", gates=4, directions=1, x=(5, 2, 3), h=4, **attributes):
