@@ -221,10 +221,10 @@ bool import_dynamic_quantize_linear(Node *n) {
   Value *none = node_like(n, low, 0);
   low = node_binary(n, OP_min, low, none);
   high = node_binary(n, OP_max, high, none);
-  // A tensor of zeros has no range: any scale will do.
+  // A tensor of zeros has no range: its scale is 1, as in onnxruntime.
   Value *span = node_sub(n, high, low);
   if (!span) return false;
-  span = build_where(n->b, node_binary(n, OP_greater, span, none), span, node_like(n, span, 1));
+  span = build_where(n->b, node_binary(n, OP_greater, span, none), span, node_like(n, span, 255));
   Value *scale = build_scale(n->b, span, 1.0 / 255);
   // round(0 - low / scale), within 0..255.
   Value *zero = node_div(n, node_sub(n, none, low), scale);

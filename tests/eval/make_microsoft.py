@@ -126,6 +126,8 @@ def main():
     for name, places, more in (("rotary", at.astype(np.int64), {}), ("rotary_first", np.array([2], np.int64), {}),
                                ("rotary_interleaved", at.astype(np.int64), {"interleaved": 1})):
         case(name, "RotaryEmbedding", [x, places, np.cos(angles), np.sin(angles)], **more)
+    # All elements are zero, and the scale is 1.
+    case("quantize_zeros", "DynamicQuantizeLinear", [np.zeros((2, 3), np.float32)], 3, domain="")
 
 
 if __name__ == "__main__":

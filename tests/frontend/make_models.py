@@ -170,6 +170,18 @@ def types():
     return model(cast, [value("x", [2])], "y", [h, d, b])
 
 
+def initializer_output():
+    """An initializer that no node reads is an output, as it is; so is one that a node reads."""
+    return model([node("Mul", "x w", "y", "/mul")], [value("x", [2])], "y unread w", [weight("w", 2), weight("unread", 3)])
+
+
+def wide_windows():
+    """Windows whose last element is beyond the largest size, and those that the padding alone fills."""
+    return model([node("MaxPool", "x", "a", "/dilated", kernel_shape=[3], dilations=[2 ** 31 - 1]),
+                  node("AveragePool", "x", "b", "/kernel", kernel_shape=[2 ** 31 - 1], pads=[2 ** 31 - 1, 2 ** 31 - 1]),
+                  node("MaxPool", "x", "c", "/beyond", kernel_shape=[2 ** 40])], [value("x", [1, 1, 8])], "a b c")
+
+
 def bit_casts():
     """The bits of f32 are read; those of f16 and f64, which are computed in f32, are not."""
     return model([node("BitCast", "x", "y", "/bits", to=TensorProto.INT32)], [value("x", [2])], "y", opset=26)
@@ -1129,6 +1141,7 @@ def main():
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute, attribute_types, attribute_zero, function_powers, image_errors, sampling_errors,
               ml_errors, strings, bit_casts, bit_cast_errors,
+              initializer_output, wide_windows,
               string_errors, string_input,
               resized):
         save(f.__name__, f())
