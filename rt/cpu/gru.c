@@ -51,12 +51,6 @@ static int64_t columns_of(const Gru *p) {
 
 // -- Passes over h elements ----------------------------------------------------------------------
 
-NNRT_CLONES static void add(float *restrict y, const float *restrict x, const float *restrict z,
-                            int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    y[i] = x[i] + z[i];
-}
-
 NNRT_CLONES static void multiply(float *restrict y, const float *restrict x,
                                  const float *restrict z, int64_t n) {
   for (int64_t i = 0; i < n; i++)
@@ -130,7 +124,7 @@ static void forward(const void *cell, const Step *s) {
       memset(m.kept + i * h, 0, (size_t)h * sizeof(float));
       continue;
     }
-    add(sums, x->gx + at * 3 * h, gate, 2 * h);
+    step_add(sums, x->gx + at * 3 * h, gate, 2 * h);
     activate(&p->f, gate, sums, 2 * h);
     multiply(m.kept + i * h, gate + RESET * h, states + i * h, h);
   }
@@ -264,7 +258,8 @@ static void backward(const void *cell, const Step *s) {
   panels_product(&x->gates, m.kept, m.new_row, d, 3 * h, n, false);
   if (p->after) panels_product(&x->new, m.kept, m.new_row, x->inner + first * h, h, n, true);
   for (int64_t row = s->rows.from, i = 0; i < n; i++, row++)
-    if (step_active(s, row)) add(x->dh0 + row * h, m.new + i *m.new_row, m.kept + i * m.new_row, h);
+    if (step_active(s, row))
+      step_add(x->dh0 + row * h, m.new + i *m.new_row, m.kept + i * m.new_row, h);
 }
 
 int nnrt_gru_back_f32(NnrtPrep *prep, float *dgx, float *dh0, float *before, float *inner,

@@ -40,12 +40,6 @@ NnrtPrep *nnrt_lstm_back_prep_f32(int64_t n, const int64_t *y_shape, const char 
 
 // -- Passes over h elements ----------------------------------------------------------------------
 
-NNRT_CLONES static void add(float *restrict y, const float *restrict x, const float *restrict z,
-                            int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    y[i] = x[i] + z[i];
-}
-
 NNRT_CLONES static void add_product(float *restrict y, const float *restrict x,
                                     const float *restrict z, int64_t n) {
   for (int64_t i = 0; i < n; i++)
@@ -89,7 +83,7 @@ static void forward_row(const Run *x, int64_t at, int64_t row, float *gate) {
   const Lstm *p = x->p;
   int64_t h = p->base.h;
   float *sums = x->sums + at * 4 * h, *c = x->last_c + row * h;
-  add(sums, x->gx + at * 4 * h, gate, 4 * h);
+  step_add(sums, x->gx + at * 4 * h, gate, 4 * h);
   if (x->peephole) {
     add_product(sums + INPUT * h, x->peephole + INPUT * h, c, h);
     add_product(sums + FORGET * h, x->peephole + FORGET * h, c, h);
@@ -200,7 +194,7 @@ static void backward_row(const Run *x, const Step *s, int64_t row, float *gate) 
   activate_back(&p->f, d + OUTPUT * h, sums + OUTPUT * h, h);
   // All that reached c': by h', by the next step, by the peephole.
   activate_back(&p->h, d_c, c, h);
-  add(ch, d_c, dc, h);
+  step_add(ch, d_c, dc, h);
   if (x->peephole) add_product(ch, d + OUTPUT * h, x->peephole + OUTPUT * h, h);
   back_cell(d + INPUT * h, d + FORGET * h, d + CELL * h, ch, past, gate + INPUT * h,
             gate + CELL * h, p->coupled, h);

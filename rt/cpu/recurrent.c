@@ -54,6 +54,12 @@ int recurrence_check(const Recurrence *r, const int32_t *lengths) {
   return NNRT_OK;
 }
 
+NNRT_CLONES void step_add(float *restrict y, const float *restrict x, const float *restrict z,
+                          int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    y[i] = x[i] + z[i];
+}
+
 bool step_idle(const Step *s) {
   for (int64_t row = s->rows.from; row < s->rows.to; row++)
     if (step_active(s, row)) return false;

@@ -51,6 +51,8 @@ static inline bool step_active(const Step *s, int64_t row) {
   return s->t < s->lengths[row];
 }
 bool step_idle(const Step *s); // no row is active
+// y = x + z
+void step_add(float *restrict y, const float *restrict x, const float *restrict z, int64_t n);
 // Row `row` of the state before the step: of y (t b h) at the step before, or of h0 (b h).
 const float *step_state(const Recurrence *r, const Step *s, const float *y, const float *h0,
                         int64_t row);

@@ -35,12 +35,6 @@ typedef struct Run {
   const float *saved, *past; // sums and y
 } Run;
 
-NNRT_CLONES static void add(float *restrict y, const float *restrict x, const float *restrict z,
-                            int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    y[i] = x[i] + z[i];
-}
-
 static void forward(const void *cell, const Step *s) {
   const Run *x = cell;
   const Recurrence *r = &x->p->base;
@@ -54,7 +48,7 @@ static void forward(const void *cell, const Step *s) {
       memset(x->sums + at, 0, (size_t)h * sizeof(float));
       continue;
     }
-    add(x->sums + at, x->gx + at, s->memory + (row - s->rows.from) * wide, h);
+    step_add(x->sums + at, x->gx + at, s->memory + (row - s->rows.from) * wide, h);
     activate(&x->p->f, x->y + at, x->sums + at, h);
     memcpy(x->last + row * h, x->y + at, (size_t)h * sizeof(float));
   }
@@ -89,7 +83,7 @@ static void backward(const void *cell, const Step *s) {
       memset(x->before + at, 0, (size_t)h * sizeof(float));
       continue;
     }
-    add(x->dgx + at, x->dh0 + row * h, x->dy + at, h);
+    step_add(x->dgx + at, x->dh0 + row * h, x->dy + at, h);
     activate_back(&x->p->f, x->dgx + at, x->saved + at, h);
     memcpy(x->before + at, step_state(r, s, x->past, x->h0, row), (size_t)h * sizeof(float));
   }
