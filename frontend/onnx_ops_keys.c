@@ -181,7 +181,7 @@ static bool encode(Node *n, Value *x, const List *keys, const List *values) {
                      dtype_name[x->type->dtype]);
   // Keys of f64 are not rounded: x becomes as wide as they are.
   if (of != x->type->dtype) x = build_cast(n->b, x, of);
-  Value *at, *found, *missing = otherwise(n, values, "default");
+  Value *at = NULL, *found = NULL, *missing = otherwise(n, values, "default");
   if (!missing || !search(n, x, &keys->t, &at, &found)) return false;
   int64_t count = list_count(values);
   Value *table =
@@ -236,7 +236,7 @@ bool import_category_mapper(Node *n) {
 // such an element ends the run, as an index out of range.
 bool import_one_hot_encoder(Node *n) {
   List cats;
-  Value *x = n->in[0], *at, *found;
+  Value *x = n->in[0], *at = NULL, *found = NULL;
   if (!read_keys(n, "cats", &cats)) return false;
   int64_t count = list_count(&cats);
   if (count == 0) return node_fail(n, "has no categories");

@@ -46,7 +46,7 @@ bool onnx_string_tensor(OnnxStrings *s, const Onnx__TensorProto *proto, Module *
                       proto->n_string_data, (long long)count);
   *out = tensor_new(a, type_new(m, DT_i64, (int)proto->n_dims, dim));
   for (int64_t i = 0; i < count; i++) {
-    int64_t number;
+    int64_t number = 0;
     if (!onnx_string(s, proto->string_data[i], loc, &number, d)) return false;
     tensor_set_i(out, i, number);
   }
