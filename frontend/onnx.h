@@ -22,6 +22,9 @@ typedef struct OnnxFindings {
   // the location of the first.
   int n_batch_norms;
   const Loc *batch_norm;
+  // Likewise Dropouts of attention.
+  int n_dropouts;
+  const Loc *dropout;
 } OnnxFindings;
 
 // An output with a length that depends on data.

@@ -20,6 +20,16 @@ static Value *step_or_seed(Node *n, const char *label) {
   return v;
 }
 
+// Whether a Dropout of a ratio alone, without training_mode, drops out: PyTorch writes that of
+// attention so in every mode.  It is for inference if the model's BatchNormalizations are.
+static bool drops_by_ratio(Node *n) {
+  if (n->n_in != 2 || !node_by_torch(n)) return false;
+  if (!onnx_for_inference(n->im)) return true;
+  OnnxFindings *out = n->im->o->findings;
+  if (out && !out->n_dropouts++) out->dropout = loc_copy(out->arena, n->b->origin.loc);
+  return false;
+}
+
 // The identity unless training: by --train-mode, by the model's own training_mode (opset 12 and
 // later; before 7 by is_test=0), or in attention of PyTorch, which drops out if it has a ratio.
 // The mask is the same dropout of ones.
@@ -29,10 +39,9 @@ bool import_dropout(Node *n) {
   const Tensor *training;
   if (!node_attr(n, "ratio") && !node_setting_float(n, 1, "ratio", 0.5, &ratio)) return false;
   if (!node_setting(n, 2, "training_mode", &training)) return false;
-  // PyTorch's attention drops out by a ratio alone, without training_mode.
-  bool train = n->im->o->train_mode || (training && tensor_i(training, 0) != 0) ||
-               (!training && n->n_in == 2 && node_by_torch(n));
   if (ratio < 0 || ratio > 1) return node_fail(n, "a ratio of %g", ratio);
+  bool train = n->im->o->train_mode || (training && tensor_i(training, 0) != 0) ||
+               (!training && ratio > 0 && drops_by_ratio(n));
   // The mask is a result of its own, if a node reads it.
   Value *ones = node_wants(n, 1) ? node_like(n, x, 1) : NULL;
   if (!train || ratio == 0) {

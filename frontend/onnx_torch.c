@@ -44,6 +44,25 @@ bool node_from_torch(const Node *n, const char *function) {
   return at && end && at < end;
 }
 
+bool onnx_for_inference(const Import *im) {
+  const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
+  bool norms = false;
+  for (size_t i = 0; i < graph->n_node; i++) {
+    const Onnx__NodeProto *node = graph->node[i];
+    const char *op = onnx_str(node->op_type);
+    // PyTorch gives a Dropout the third operand in training only.
+    if (str_equal(op, "Dropout") && node->n_input > 2) return false;
+    if (!str_equal(op, "BatchNormalization")) continue;
+    for (size_t k = 0; k < node->n_attribute; k++) {
+      const Onnx__AttributeProto *a = node->attribute[k];
+      if (!str_equal(onnx_str(a->name), "training_mode")) continue;
+      if (a->i) return false;
+      norms = true;
+    }
+  }
+  return norms;
+}
+
 const char *node_torch_arg(const Node *n, int i) {
   static const char open[] = "](args = (";
   const char *at = strstr(onnx_str(n->proto->doc_string), open);

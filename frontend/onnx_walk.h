@@ -149,6 +149,9 @@ void onnx_classify_weights(Import *im);
 
 // onnx_torch.c: returns the PyTorch module of the node, "layer1.bn", or NULL.
 const char *onnx_module_name(Arena *a, const Onnx__NodeProto *node);
+// Whether BatchNormalizations of the model say that it was exported for inference, and no node says
+// the opposite.
+bool onnx_for_inference(const Import *im);
 
 // onnx_ties.c: warns of weights that an exporter has split from one parameter, or merged into one.
 void onnx_warn_of_ties(Import *im);

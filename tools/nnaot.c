@@ -214,6 +214,15 @@ static void warn_of_batch_norms(const OnnxFindings *found, Diag *d) {
   diag_hint(d, "--train-mode takes the statistics of each batch, as module.train() does");
 }
 
+static void warn_of_dropouts(const OnnxFindings *found, Diag *d) {
+  int n = found->n_dropouts;
+  if (!n) return;
+  diag_warning(d, found->dropout,
+               "%d Dropout%s of attention %s exported for inference%s: nothing is dropped", n,
+               n == 1 ? "" : "s", n == 1 ? "is" : "are", n == 1 ? "" : ", this one the first");
+  diag_hint(d, "--train-mode drops, as module.train() does");
+}
+
 // Prints which attention becomes one op, and why other attention does not.  Works on a copy, as the
 // passes will find it.
 static void say_recognised(const Module *m, Diag *d) {
@@ -246,6 +255,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // It is known of a model that cannot be imported, too.
   warn_of_batch_norms(&c.found, d);
   if (!c.m) return false;
+  warn_of_dropouts(&c.found, d);
   // Passes may drop the name of a value that --explain asks about.
   Settings lasting = *s;
   if (s->explain) lasting.explain = explain_lasting(c.m, s->explain, a);

@@ -279,6 +279,17 @@ def attention(producer="pytorch", call=SDPA):
     return m
 
 
+def attention_after_norm(training_mode):
+    """PyTorch's Dropout of attention, and a BatchNormalization whose mode is said."""
+    channels = [numbers(n, 1, 1, 1) for n in ("g", "b", "m", "v")]
+    results = "h mean var" if training_mode else "h"
+    m = model([node("BatchNormalization", "x g b m v", results, "/norm/BatchNormalization", training_mode=training_mode),
+               node("Softmax", "h", "p", "/Softmax", axis=-1), node("Dropout", "p ratio", "y", "/Dropout")],
+              [value("x", ["N", 3])], "y", channels + [numpy_helper.from_array(np.array(0.25, np.float32), "ratio")])
+    m.producer_name = "pytorch"
+    return m
+
+
 def by_frequency():
     """An nn.Embedding with scale_grad_by_freq."""
     m = model([node("Gather", "table ids", "y", "node_embedding")], [value("ids", [3], I64)], "y", [weight("table", 5, 2)])
@@ -1178,6 +1189,8 @@ def main():
     save("batch_norm_twice", batch_norm(twice=True, training_mode=1))
     save("attention_sdpa", attention())
     save("attention_other", attention("other", ""))
+    save("attention_in_inference", attention_after_norm(0))
+    save("attention_in_training", attention_after_norm(1))
     save("by_frequency", by_frequency())
     save("long_loops", long_loops(50))
     save("long_loops_in_place", long_loops(0))
