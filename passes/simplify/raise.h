@@ -29,6 +29,8 @@ bool match_closed(const Match *m, const Op *root);
 bool nearly_equal(double x, double y); // equal within the accuracy of exporters' constants
 // Whether `v` is the mean of some x over some axes; returns both, `axes` as flags.
 bool match_mean(Match *m, Value *v, Value **x, bool *axes);
+// Likewise *times the mean.
+bool match_mean_times(Match *m, Value *v, Value **x, bool *axes, double *times);
 
 // The factors of a product: `v` = by * factor[0] * factor[1] * ...
 typedef struct Factors {

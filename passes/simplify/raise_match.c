@@ -82,7 +82,7 @@ bool nearly_equal(double x, double y) {
   return fabs(x - y) <= 2e-3 * fabs(y);
 }
 
-bool match_mean(Match *m, Value *v, Value **x, bool *axes) {
+bool match_mean_times(Match *m, Value *v, Value **x, bool *axes, double *times) {
   double by;
   v = match_scale(m, match_through(m, v), &by);
   Op *sum = match_op(m, match_through(m, v), OP_reduce_sum);
@@ -95,7 +95,13 @@ bool match_mean(Match *m, Value *v, Value **x, bool *axes) {
     axes[axis] = true;
     n *= (*x)->type->dim[axis];
   }
-  return fabs(by * (double)n - 1) < 1e-5;
+  *times = by * (double)n;
+  return true;
+}
+
+bool match_mean(Match *m, Value *v, Value **x, bool *axes) {
+  double times;
+  return match_mean_times(m, v, x, axes, &times) && fabs(times - 1) < 1e-5;
 }
 
 static bool add_factors(Match *m, Value *v, Factors *f) {
