@@ -1,6 +1,7 @@
 // GELU in its forms, and swish.
 //
 //     x * 0.5 * (1 + erf(x / sqrt 2))                            gelu x
+//     x * 0.5 * (1 - erf(-x / sqrt 2))                           gelu x
 //     x * 0.5 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   =>   gelu_tanh x
 //     x * sigmoid(b x)                                           swish x beta=b
 //
@@ -12,16 +13,24 @@
 #include "raise.h"
 
 // The argument of  1 + f(...), or of f(...),  among the two factors of the product; x is the other.
-static Value *match_gate(Match *m, const Factors *f, OpKind kind, bool plus_one, Value **x) {
+// *sign: -1 for 1 - f(...).
+static Value *match_gate(Match *m, const Factors *f, OpKind kind, bool plus_one, Value **x,
+                         int *sign) {
   if (f->n != 2) return NULL;
   for (int i = 0; i < 2; i++) {
     Value *v = f->factor[i];
     // Either factor may be the gate.
     Match attempt = *m;
+    *sign = 1;
     if (plus_one) {
       Op *offset = match_op(&attempt, v, OP_offset);
       if (!offset || attr_f(offset, "by") != 1) continue;
       v = offset->in[0].value;
+      Op *neg = match_op(&attempt, v, OP_neg);
+      if (neg) {
+        *sign = -1;
+        v = neg->in[0].value;
+      }
     }
     Op *gate = match_op(&attempt, v, kind);
     if (!gate) continue;
@@ -46,8 +55,13 @@ static bool match_gated(Match *m, Op *root, OpKind kind, bool plus_one, double *
   bool is_product = root->kind == OP_mul || root->kind == OP_scale;
   if (!is_product || !match_product(m, root->out[0], &f)) return false;
   *by = f.by;
-  Value *argument = match_gate(m, &f, kind, plus_one, x);
-  return argument && match_polynomial(m, argument, *x, p) && match_closed(m, root);
+  int sign;
+  Value *argument = match_gate(m, &f, kind, plus_one, x, &sign);
+  if (!argument || !match_polynomial(m, argument, *x, p)) return false;
+  // erf and tanh are odd.
+  for (int i = 0; i <= MAX_DEGREE; i++)
+    p->at[i] *= sign;
+  return match_closed(m, root);
 }
 
 // Replaces y = by x (1 + gate(first c x)) by the GELU of c x times by / (c/2), if the product has
