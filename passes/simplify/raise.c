@@ -1,8 +1,9 @@
 // Raising: ops written out by an exporter become one op of ours.
 //
 //     layer and RMS normalisation     raise_norm.c
+//     sigmoid and softplus            raise_sigmoid.c
 //     GELU and swish                  raise_gelu.c
-//     softmax                         raise_softmax.c
+//     softmax and its logarithm       raise_softmax.c
 //     attention                       raise_attention.c, raise_mask.c
 //
 // One op has one kernel that reads its operands once, and a gradient that needs neither the scores
@@ -22,10 +23,13 @@ static const struct {
   const char *what; // for --stats
 } patterns[] = {
     {raise_norm, "norms"},
+    {raise_sigmoid, "sigmoid"},
+    {raise_softplus, "softplus"},
     {raise_gelu, "gelu"},
     {raise_gelu_tanh, "gelu_tanh"},
     {raise_swish, "swish"},
     {raise_softmax, "softmax"},
+    {raise_log_softmax, "log_softmax"},
     {raise_attention, "attention"},
     {raise_grouped_heads, "attention of grouped heads"},
     {raise_seq_major, "attention with the sequence first"},
