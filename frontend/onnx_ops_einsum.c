@@ -183,12 +183,14 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
     left[nl++] = right[nr++] = inner[i];
   for (int i = 0; i < n_columns; i++)
     right[nr++] = out[no++] = columns[i];
-  // The operands in this order, and as three dimensions each.
+  // The operands in this order, and as three dimensions each, unless all but the batch are single.
   arrange(n, a, left);
   arrange(n, b, right);
-  Value *va = build_reshape(n->b, a->v, 3, (int64_t[]){size_batch, size_rows, size_inner});
-  Value *vb = build_reshape(n->b, b->v, 3, (int64_t[]){size_batch, size_inner, size_columns});
-  Value *y;
+  Value *va = a->v, *vb = b->v, *y;
+  if (n_rows != 1 || n_inner != 1 || n_columns != 1 || n_batch == 0) {
+    va = build_reshape(n->b, va, 3, (int64_t[]){size_batch, size_rows, size_inner});
+    vb = build_reshape(n->b, vb, 3, (int64_t[]){size_batch, size_inner, size_columns});
+  }
   // Without a batch it is a plain matrix product.
   if (n_batch == 0) {
     va = build_reshape(n->b, va, 2, (int64_t[]){size_rows, size_inner});
@@ -205,6 +207,15 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
   a->n = no;
   memcpy(a->name, out, (size_t)no * sizeof *out);
   return !n->b->failed;
+}
+
+// Whether the first name of the result that one of the operands alone has is one of b.
+static bool starts_with_second(const Factor *a, const Factor *b, const Factor *out) {
+  for (int i = 0; i < out->n; i++) {
+    bool in_a = find(a, out->name[i]) >= 0, in_b = find(b, out->name[i]) >= 0;
+    if (in_a != in_b) return in_b;
+  }
+  return false;
 }
 
 bool import_einsum(Node *n) {
@@ -265,6 +276,12 @@ bool import_einsum(Node *n) {
   for (int i = 1; i < n->n_in; i++) {
     for (int k = 0; k < term[i].n; k++)
       needed[term[i].name[k]]--;
+    // The last product gives the dimensions in the order of the result, if it can.
+    if (i == n->n_in - 1 && starts_with_second(&term[0], &term[i], &out)) {
+      Factor first = term[0];
+      term[0] = term[i];
+      term[i] = first;
+    }
     if (!multiply(&s, &term[0], &term[i], needed)) return false;
   }
   // With one operand there was no product.

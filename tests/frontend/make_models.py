@@ -290,6 +290,22 @@ def attention_after_norm(training_mode):
     return m
 
 
+def einsum_attention():
+    """MultiHeadAttention of keras, as tf2onnx writes it: queries (batch, t, heads, d) are the second operand of the scores."""
+    weights = {name: np.sin(np.arange(i, i + 64, dtype=np.float32)) / 2 for i, name in enumerate(("wq", "wk", "wv", "wo"))}
+    weights = [numpy_helper.from_array(w.reshape((2, 4, 8) if name == "wo" else (8, 2, 4)), name) for name, w in weights.items()]
+    return model([node("Einsum", "x wq", "q", "/query", equation="abc,cde->abde"),
+                  node("Einsum", "x wk", "k", "/key", equation="abc,cde->abde"),
+                  node("Einsum", "x wv", "v", "/value", equation="abc,cde->abde"),
+                  node("Constant", "", "half", value=numpy_helper.from_array(np.array(0.5, np.float32), "")),
+                  node("Mul", "q half", "scaled", "/scale"),
+                  node("Einsum", "k scaled", "scores", "/scores", equation="aecd,abcd->acbe"),
+                  node("Softmax", "scores", "p", "/softmax", axis=-1),
+                  node("Einsum", "p v", "heads", "/heads", equation="acbe,aecd->abcd"),
+                  node("Einsum", "heads wo", "y", "/output", equation="abcd,cde->abe")],
+                 [value("x", [2, 3, 8])], "y", weights)
+
+
 def by_frequency():
     """An nn.Embedding with scale_grad_by_freq."""
     m = model([node("Gather", "table ids", "y", "node_embedding")], [value("ids", [3], I64)], "y", [weight("table", 5, 2)])
@@ -1143,7 +1159,8 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
-              quantized_errors, quantized_between, hostile, branch_errors, loops, loop_errors, grown_state, long_loop_errors,
+              quantized_errors, quantized_between, einsum_attention, hostile, branch_errors, loops, loop_errors, grown_state,
+              long_loop_errors,
               signal_errors, dft_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, sequence_inputs, inference_forms, external, cycle, missing, twice, unknown,
