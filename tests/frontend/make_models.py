@@ -290,6 +290,34 @@ def attention_after_norm(training_mode):
     return m
 
 
+def halves():
+    """A layer norm in f16 whose mean of squares is taken in f32, as PyTorch writes it under autocast."""
+    def cast(x, y, to):
+        return node("Cast", x, y, f"/{y}", to=to)
+    return model([cast("x", "h", TensorProto.FLOAT16), cast("h", "f", F32), node("ReduceMean", "f", "mean", "/mean", axes=[-1]),
+                  node("Sub", "f mean", "c", "/sub"), cast("c", "ch", TensorProto.FLOAT16), cast("ch", "cf", F32),
+                  node("Constant", "", "two", value=numpy_helper.from_array(np.array(2, np.float32), "")),
+                  node("Constant", "", "eps", value=numpy_helper.from_array(np.array(1e-5, np.float32), "")),
+                  node("Pow", "cf two", "squares", "/pow"), node("ReduceMean", "squares", "v", "/variance", axes=[-1]),
+                  node("Add", "v eps", "ve", "/eps"), node("Sqrt", "ve", "root", "/sqrt"), node("Div", "c root", "n", "/div"),
+                  cast("n", "nh", TensorProto.FLOAT16), cast("nh", "nf", F32), node("Mul", "nf g", "s", "/mul"),
+                  node("Add", "s b", "y", "/add")], [value("x", [2, 3, 8])], "y", [weight("g", 8), weight("b", 8)])
+
+
+def group_norm_of_pytorch():
+    """GroupNorm as PyTorch exports it before opset 18: InstanceNormalization of the groups, with a scale of ones."""
+    def constant(name, array):
+        return node("Constant", "", name, value=numpy_helper.from_array(array, ""))
+    m = model([constant("groups", np.array([0, 2, -1])), constant("ones", np.ones(2, np.float32)),
+               constant("zeros", np.zeros(2, np.float32)), node("Reshape", "x groups", "r", "/Reshape"),
+               node("InstanceNormalization", "r ones zeros", "i", "/InstanceNormalization", epsilon=1e-5),
+               node("Shape", "x", "shape", "/Shape"), node("Reshape", "i shape", "q", "/Reshape_1"),
+               node("Mul", "q g", "s", "/Mul"), node("Add", "s b", "y", "/Add")],
+              [value("x", [2, 4, 3, 3])], "y", [weight("g", 4, 1, 1), weight("b", 4, 1, 1)])
+    m.producer_name = "pytorch"
+    return m
+
+
 def einsum_attention():
     """MultiHeadAttention of keras, as tf2onnx writes it: queries (batch, t, heads, d) are the second operand of the scores."""
     weights = {name: np.sin(np.arange(i, i + 64, dtype=np.float32)) / 2 for i, name in enumerate(("wq", "wk", "wv", "wo"))}
@@ -1159,9 +1187,8 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
-              quantized_errors, quantized_between, einsum_attention, hostile, branch_errors, loops, loop_errors, grown_state,
-              long_loop_errors,
-              signal_errors, dft_errors, types, too_large,
+              quantized_errors, quantized_between, halves, group_norm_of_pytorch, einsum_attention, hostile, branch_errors, loops,
+              loop_errors, grown_state, long_loop_errors, signal_errors, dft_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, sequence_inputs, inference_forms, external, cycle, missing, twice, unknown,
               many_unknown, refused_bodies, one_round, sequence_first, untrained, newer_opset, odd_inputs,
