@@ -6,6 +6,7 @@
 //     neg of neg          x                   x - (-y)          x + y
 //     x * x               square x            x ^ 2             square x
 //     1 / sqrt x          rsqrt x             cast of cast      one cast
+//     max(x, -inf)        x                   min(x, inf)       x
 //
 // Only constants are moved; sums are not reassociated otherwise.
 
@@ -114,6 +115,16 @@ static Value *simplify_reciprocal(Builder *b, Op *op) {
   return inner ? build_unary(b, OP_rsqrt, operand(inner, 0)) : NULL;
 }
 
+// jax takes every maximum with -inf, where it begins.
+static Value *simplify_bound(Builder *b, Op *op) {
+  (void)b;
+  double c, none = op->kind == OP_max ? -INFINITY : INFINITY;
+  for (int i = 0; i < 2; i++)
+    if (is_float(operand(op, i)) && is_fill(operand(op, i), &c) && c == none)
+      return operand(op, 1 - i);
+  return NULL;
+}
+
 static Value *simplify_where(Builder *b, Op *op) {
   Value *x = operand(op, 1), *y = operand(op, 2);
   double c;
@@ -161,5 +172,6 @@ const SimplifyRule arithmetic_rules[] = {
     {OP_mul, simplify_mul},         {OP_div, simplify_div},
     {OP_pow, simplify_pow},         {OP_reciprocal, simplify_reciprocal},
     {OP_where, simplify_where},     {OP_cast, simplify_cast},
-    {OP_dropout, simplify_dropout}, {0, NULL},
+    {OP_dropout, simplify_dropout}, {OP_max, simplify_bound},
+    {OP_min, simplify_bound},       {0, NULL},
 };
