@@ -181,7 +181,8 @@ OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *l
   // Facts of the exporter come before guesses by name and value.
   if (im->has_origins) return by_metadata(im, name, t->ndim);
   if (!is_finite(im, t, loc)) return WHY_not_finite;
-  if (t->ndim > 1 || t->count != 1) return WHY_plain;
+  // tf2onnx gives a number of the program the dimensions of its other operand: [1,1,1].
+  if ((t->ndim > 1 && !str_starts(name, "const_fold_opt__")) || t->count != 1) return WHY_plain;
   if (onnx_is_made_up(name)) return WHY_made_up;
   return t->ndim == 0 ? WHY_scalar : WHY_plain;
 }

@@ -378,13 +378,13 @@ def parameters():
          node("Mul", "masked /Constant_output_0", "m1", "/m1"), node("Mul", "m1 onnx::Mul_7", "m2", "/m2"),
          node("Mul", "m2 model/half", "m3", "/m3"), node("Mul", "m3 model/gamma/ReadVariableOp:0", "m4", "/m4"),
          node("Mul", "m4 logit_scale", "m5", "/m5"), node("ReduceMean", "m5", "var", "/var", keepdims=1),
-         node("Add", "var eps", "ve", "/ve"), node("Sqrt", "ve", "sd", "/sd"), node("Div", "m5 sd", "n", "/n"),
-         node("Pow", "n p", "q", "/pow"), node("ReduceMean", "q", "y", "/y", axes=[2, 3], keepdims=0),
+         node("Add", "var eps", "ve", "/ve"), node("Sqrt", "ve", "sd", "/sd"), node("Div", "m5 sd", "n0", "/n0"),
+         node("Mul", "n0 const_fold_opt__9", "n", "/n"), node("Pow", "n p", "q", "/pow"), node("ReduceMean", "q", "y", "/y", axes=[2, 3], keepdims=0),
          node("SoftmaxCrossEntropyLoss", "y labels cw", "loss", "/loss")],
         [value("image", [2, 3, 2, 2], TensorProto.UINT8), value("labels", [2], I64)], "loss",
         [f32("mean", [[[[1]], [[2]], [[3]]]]), f32("std", [[[[4]], [[5]], [[6]]]]), weight("w", 4, 3, 1, 1),
          f32("gain", [[[[1]], [[2]], [[3]], [[4]]]]), f32("mask", [[0, -np.inf], [0, 0]]),
-         f32("/Constant_output_0", 0.5), f32("onnx::Mul_7", [0.5]), f32("model/half", 0.5),
+         f32("/Constant_output_0", 0.5), f32("onnx::Mul_7", [0.5]), f32("model/half", 0.5), f32("const_fold_opt__9", [[[1]]]),
          f32("model/gamma/ReadVariableOp:0", 2), f32("logit_scale", 2), f32("eps", 1e-6), f32("p", [3]),
          weight("cw", 4)], opset=13)
 
