@@ -25,6 +25,9 @@ typedef struct OnnxFindings {
   // Likewise Dropouts of attention.
   int n_dropouts;
   const Loc *dropout;
+  // Operators that round their inputs to 8 bits by definition, and here do not.
+  int n_unrounded;
+  const Loc *unrounded;
 } OnnxFindings;
 
 // An output with a length that depends on data.

@@ -4,6 +4,7 @@
 //     SkipLayerNormalization  x, skip, scale, bias     layer_norm of x + skip
 //     FusedConv               x, w, b, z               an activation of Conv + z
 //     MultiHeadAttention      q, k, v                  Attention, with biases of q, k and v
+//     DynamicQuantizeLSTM     x, w, r, b, …, scales    LSTM of w and r in 8 bits
 //
 // Their documentation is onnxruntime's ContribOperators.md.
 
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "frontend/onnx_attention.h"
+#include "frontend/onnx_walk.h"
 
 // x + y, or x if the node lacks operand y.
 static Value *plus_optional(Node *n, Value *x, Value *y) {
@@ -390,4 +392,51 @@ bool import_microsoft_rotary_embedding(Node *n) {
     return node_fail(n, "is_packed_batching is not supported");
   n->out[0] = rotary(n, n->in[0], n->in[1], n->in[2], n->in[3], node_int(n, "num_heads", 0));
   return n->out[0] != NULL;
+}
+
+// -- LSTM with quantized weights ---------------------------------------------------------------
+
+// Operand `i` (d, in, gates h) as floats (d, gates h, in); its scale and zero point, one for each
+// direction or for each of its columns, are operands `scale` and `scale` + 1.
+static Value *dequantized(Node *n, int i, int scale) {
+  Value *w = n->in[i], *by = n->in[scale], *zero = n->in[scale + 1];
+  const Type *t = w->type, *s = by->type;
+  bool fits = dtype_class[s->dtype] == 'F' && t->ndim == 3 && (s->ndim == 1 || s->ndim == 2) &&
+              s->dim[0] == t->dim[0] && (s->ndim == 1 || s->dim[1] == t->dim[2]) &&
+              type_same_dims(s, zero->type);
+  if (!fits) {
+    node_fail(n, "a scale of %s and a zero point of %s for a weight of %s", type_text(n->a, s),
+              type_text(n->a, zero->type), type_text(n->a, t));
+    return NULL;
+  }
+  node_keep(n, scale, WHY_quantizes);
+  int64_t dim[3] = {s->dim[0], 1, s->ndim == 2 ? s->dim[1] : 1};
+  Value *q = node_sub(n, build_cast(n->b, w, s->dtype),
+                      build_cast(n->b, build_reshape(n->b, zero, 3, dim), s->dtype));
+  Value *x = q ? node_mul(n, q, build_reshape(n->b, by, 3, dim)) : NULL;
+  return x ? build_transpose(n->b, x, (int64_t[]){0, 2, 1}) : NULL;
+}
+
+// onnxruntime also rounds the input and the states to 8 bits, with scales that depend on the rows
+// that a thread has.  That has no gradient, and is left out with a warning of the driver.
+bool import_dynamic_quantize_lstm(Node *n) {
+  for (int i = 8; i < 12; i++)
+    if (!node_in(n, i) || !node_in(n, 1) || !node_in(n, 2))
+      return node_fail(n, "a weight, a scale or a zero point is left out");
+  Node of = *n;
+  Value *in[8];
+  Sequence const *sequences[8];
+  for (int i = 0; i < 8; i++) {
+    in[i] = n->in[i];
+    sequences[i] = n->in_sequence[i];
+  }
+  in[1] = dequantized(n, 1, 8);
+  in[2] = in[1] ? dequantized(n, 2, 10) : NULL;
+  if (!in[2]) return false;
+  of.in = in;
+  of.in_sequence = sequences;
+  of.n_in = 8;
+  OnnxFindings *out = n->im->o->findings;
+  if (out && !out->n_unrounded++) out->unrounded = loc_copy(out->arena, n->b->origin.loc);
+  return import_lstm(&of);
 }

@@ -223,6 +223,14 @@ static void warn_of_dropouts(const OnnxFindings *found, Diag *d) {
   diag_hint(d, "--train-mode drops, as module.train() does");
 }
 
+static void warn_of_unrounded(const OnnxFindings *found, Diag *d) {
+  int n = found->n_unrounded;
+  if (!n) return;
+  diag_warning(d, found->unrounded,
+               "%d DynamicQuantizeLSTM%s computed without rounding inputs and states to 8 bits%s",
+               n, n == 1 ? " is" : "s are", n == 1 ? "" : ", this one the first");
+}
+
 // Prints which attention becomes one op, and why other attention does not.  Works on a copy, as the
 // passes will find it.
 static void say_recognised(const Module *m, Diag *d) {
@@ -256,6 +264,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   warn_of_batch_norms(&c.found, d);
   if (!c.m) return false;
   warn_of_dropouts(&c.found, d);
+  warn_of_unrounded(&c.found, d);
   // Passes may drop the name of a value that --explain asks about.
   Settings lasting = *s;
   if (s->explain) lasting.explain = explain_lasting(c.m, s->explain, a);

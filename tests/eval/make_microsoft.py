@@ -50,6 +50,35 @@ def case(name, op, inputs, n_outputs=1, want=None, domain="com.microsoft", **att
             (data / f"{kind}_{i}.pb").write_bytes(numpy_helper.from_array(np.asarray(value), n).SerializeToString())
 
 
+def quantized_lstm(name, x, directions, hidden, each, dtype, **attributes):
+    """DynamicQuantizeLSTM, with the results of ONNX's LSTM of the same weights: inputs and states are not rounded.
+
+    each: whether every column has a scale, or only every direction.
+    """
+    low, high, gates = (-128, 128, 4 * hidden) if dtype == np.int8 else (0, 256, 4 * hidden)
+    inputs, floats = [x], [x]
+    quantized = []
+    for rows in (x.shape[2], hidden):
+        w = RANDOM.integers(low, high, (directions, rows, gates)).astype(dtype)
+        scale = (0.005 * (1 + RANDOM.random((directions, gates) if each else directions))).astype(np.float32)
+        zero = RANDOM.integers(low // 4, high // 4, scale.shape).astype(dtype)
+        real = (w.astype(np.float32) - zero.reshape(directions, 1, -1).astype(np.float32)) * scale.reshape(directions, 1, -1)
+        inputs.append(w)
+        floats.append(np.ascontiguousarray(real.transpose(0, 2, 1)))
+        quantized += [scale, zero]
+    more = [numbers(directions, 2 * gates), None, numbers(directions, x.shape[1], hidden), numbers(directions, x.shape[1], hidden),
+            numbers(directions, 3 * hidden)]
+    attributes["hidden_size"] = hidden
+    names = ["" if v is None else f"x{i}" for i, v in enumerate(floats + more)]
+    given = {n: v for n, v in zip(names, floats + more) if n}
+    graph = helper.make_graph([helper.make_node("LSTM", names, ["y", "h", "c"], **attributes)], "g",
+                              [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+                               for n, v in given.items()], [onnx.ValueInfoProto(name=n) for n in "yhc"])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    want = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+    case(name, "DynamicQuantizeLSTM", inputs + more + quantized, 3, want, **attributes)
+
+
 def gelu(x):
     return (x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2).astype(np.float32)
 
@@ -128,6 +157,8 @@ def main():
         case(name, "RotaryEmbedding", [x, places, np.cos(angles), np.sin(angles)], **more)
     # All elements are zero, and the scale is 1.
     case("quantize_zeros", "DynamicQuantizeLinear", [np.zeros((2, 3), np.float32)], 3, domain="")
+    quantized_lstm("quantized_lstm", numbers(5, 2, 3), 2, 4, False, np.int8, direction="bidirectional")
+    quantized_lstm("quantized_lstm_columns", numbers(4, 3, 6), 1, 2, True, np.uint8, direction="reverse")
 
 
 if __name__ == "__main__":

@@ -1108,6 +1108,16 @@ def recurrent(op, inputs, outputs="y", gates=4, directions=1, x=(5, 2, 3), h=4, 
     return model([proto], given, outputs, inits, opset=22 if "layout" in attributes else 11)
 
 
+def quantized_lstm(scales=(1,), zero="rz"):
+    """A node of com.microsoft.DynamicQuantizeLSTM with weights of 8 bits; `zero`: the zero point of R, or _."""
+    def eights(name, *shape):
+        return numpy_helper.from_array(np.arange(np.prod(shape)).reshape(shape).astype(np.int8), name)
+    inits = [eights("w", 1, 3, 16), eights("r", 1, 4, 16), weight("b", 1, 32), eights("wz", *scales), eights("rz", 1),
+             numpy_helper.from_array(np.full(scales, 0.01, np.float32), "ws"), numbers("rs", 0.01)]
+    nodes = [node("DynamicQuantizeLSTM", f"x w r b _ _ _ _ ws wz rs {zero}", "y", "/lstm", domain="com.microsoft", hidden_size=4)]
+    return model(nodes, [value("x", [5, 2, 3])], "y", inits, domains=["com.microsoft"])
+
+
 def save(name, m):
     with open(os.path.join(HERE, name + ".onnx"), "wb") as f:
         f.write(m if isinstance(m, bytes) else m.SerializeToString())
@@ -1215,6 +1225,9 @@ def main():
     save("lstm_state", recurrent("LSTM", "x,w,r,,,h,c", x=(5, "batch", 3)))
     save("lstm_numbers", recurrent("LSTM", "x,w,r", activation_alpha=[1.0]))
     save("lstm_length", recurrent("LSTM", "x,w,r,,w"))
+    save("quantized_lstm", quantized_lstm())
+    save("quantized_lstm_scales", quantized_lstm(scales=(3,)))
+    save("quantized_lstm_zero", quantized_lstm(zero="_"))
     save("lstm_flat", recurrent("LSTM", "x,w,r", x=(5, 6)))
     legit = "_native_batch_norm_legit_functional.default](args = (%x, %g, [%b, (%c)], %mean, %var, True, 0.1, 1e-05"
     save("constant_nodes_of_pytorch", produced_by(constant_weights(), "pytorch"))
