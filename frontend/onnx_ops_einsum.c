@@ -174,7 +174,7 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
   if (n_batch + n_rows + n_columns > MAX_NDIM)
     return node_fail(n, "an intermediate result of more than %d dimensions", MAX_NDIM);
   // a is (batch, rows, inner), b (batch, inner, columns), the result (batch, rows, columns).
-  int left[MAX_NDIM], right[MAX_NDIM], out[MAX_NDIM], nl = 0, nr = 0, no = 0;
+  int left[MAX_NDIM] = {0}, right[MAX_NDIM] = {0}, out[MAX_NDIM], nl = 0, nr = 0, no = 0;
   for (int i = 0; i < n_batch; i++)
     left[nl++] = right[nr++] = out[no++] = batch[i];
   for (int i = 0; i < n_rows; i++)

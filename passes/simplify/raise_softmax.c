@@ -23,7 +23,7 @@ static Value *match_shifted_exp(Match *m, Value *e, int64_t axis, Value **shift)
   Op *exp = match_op(m, e, OP_exp);
   if (!exp) return NULL;
   Value *x = *shift = exp->in[0].value;
-  int64_t axis_of_max;
+  int64_t axis_of_max = -1;
   Match shifted = *m;
   Op *sub = match_op(&shifted, x, OP_sub);
   if (!sub ||
@@ -82,8 +82,8 @@ bool raise_log_softmax(Raise *r, Op *root) {
   if (root->kind != OP_sub) return false;
   // (x - max) - log(…), or x - log(sum of exp(x)).
   Match direct = m;
-  Value *from = root->in[0].value, *shift, *x;
-  int64_t axis, axis_of_max;
+  Value *from = root->in[0].value, *shift = NULL, *x;
+  int64_t axis = -1, axis_of_max = -1;
   x = match_log_sum(&direct, root->in[1].value, &axis, &shift);
   if (x && shift == from && match_closed(&direct, root))
     return put(r, root, OP_log_softmax, x, axis);
