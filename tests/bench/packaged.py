@@ -223,9 +223,12 @@ def run(a, path, spec, seed):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         flags = []
-        rows = spec.get("rows", {})
+        def save(name, x, file):
+            """Writes x with its rows in the first dimension."""
+            np.save(folder / file, np.moveaxis(x, spec.get("rows", {}).get(name, 0), 0) if x.ndim else x)
+
         for i, (name, x) in enumerate(inputs.items()):
-            np.save(folder / f"{i}.npy", np.moveaxis(x, rows.get(name, 0), 0) if x.ndim else x)
+            save(name, x, f"{i}.npy")
             flags += ["--input", f"{name}={i}.npy"]
         code, error = command([*nnaot, "--emit", "plan", "-o", "plan.json"], folder)
         weightless = code and "no trainable weight reaches the loss" in error[0]
@@ -236,7 +239,7 @@ def run(a, path, spec, seed):
         scale = np.sqrt(np.mean(want**2)) or 1
         target = (scale * np.random.default_rng(seed + 1).standard_normal(want.shape)).astype(np.float32)
         should = float(np.mean((want - target) ** 2))
-        np.save(folder / "target.npy", np.moveaxis(target, rows.get(output, 0), 0))
+        save(output, target, "target.npy")
         if weightless:
             got, more = evaluated(a, path, output, shape, flags, folder)
             if got is None:
