@@ -58,7 +58,8 @@ FILES = {
         "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx": {"batch": 2, "dims": {"x:2": 48, "x:3": 192}},
     },
     ("silero-vad", "6.2.3"): {
-        "silero_vad/data/silero_vad.onnx": SILERO | {"dims": {"input:1": 576, "state:1": 2}},
+        "silero_vad/data/silero_vad.onnx": SILERO | {
+            "batch": 1, "dims": {"input:1": 576, "state:1": 1}, "rows": {"stateN": 1}, "options": []},
         "silero_vad/data/silero_vad_16k_op15.onnx": SILERO,
         "silero_vad/data/silero_vad_16k_sequence.onnx": {"batch": 3, "output": "hn"},
         "silero_vad/data/silero_vad_half.onnx": SILERO,
