@@ -50,6 +50,7 @@ bool import_split_to_sequence(Node *n) {
   int axis;
   if (!node_axis(n, node_int(n, "axis", 0), x->ndim, &axis)) return false;
   if (!node_ints(n, 1, "split", &sizes, &given)) return false;
+  if (given && !node_in(n, 1)) return node_fail(n, "its attribute 'split' is not supported");
   // Without sizes the dimension may be dropped: parts have length 1.
   bool keep = node_int(n, "keepdims", 1) != 0 || given;
   bool listed = given && n->in[1]->type->ndim == 1;

@@ -237,6 +237,12 @@ def function_powers():
                  functions=[function(i) for i in range(40)], domains=["f"])
 
 
+def split_attribute():
+    """SplitToSequence has its sizes as an operand only."""
+    return model([node("SplitToSequence", "x", "s", "/parts", split=[1, 2]), node("ConcatFromSequence", "s", "y", axis=0)],
+                 [value("x", (3, 4))], "y")
+
+
 def own_names(x="step", w="seed", b="target"):
     """Tensors called as the inputs and scalars of a step are: an input `step`, weights `seed` and `target`."""
     yes = numpy_helper.from_array(np.array(True), "yes")
@@ -1204,9 +1210,8 @@ def main():
               many_unknown, refused_bodies, one_round, sequence_first, untrained, newer_opset, odd_inputs,
               refused, data_dependent, selected, constant_lengths, lengths,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
-              deep, merged, attribute, attribute_types, attribute_zero, function_powers, image_errors, sampling_errors,
-              ml_errors, strings, bit_casts, bit_cast_errors,
-              initializer_output, wide_windows,
+              deep, merged, attribute, attribute_types, attribute_zero, function_powers, split_attribute, image_errors,
+              sampling_errors, ml_errors, strings, bit_casts, bit_cast_errors, initializer_output, wide_windows,
               string_errors, string_input,
               resized):
         save(f.__name__, f())
