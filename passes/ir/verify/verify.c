@@ -105,7 +105,8 @@
 //   25  Ops stand in the order in which a step runs them: before the loop over slices, in it, after it
 //       (ir/analysis/place.h).  Code is generated in this order.
 //   26  The devices of the meshes together are 0, 1, …, as ranks are.
-//   27  A persistent parameter, or a scalar, has one place in all entry graphs.
+//   27  A persistent parameter, or a scalar, has one place in all entry graphs; a weight or a state of
+//       a typed module has one type in them.
 //   28  A loop has a body of its own.  The states and values of all iterations that its body reads are at
 //       the places of the loop's results and operands.  Slices, and values that the body computes, are in
 //       the workspace of the loop, without overlaps of values that are alive together.

@@ -367,7 +367,28 @@ static bool same_place(const Value *x, const Value *y) {
   return x->offset == y->offset && x->host == y->host;
 }
 
+// Entry graphs share the weights and states of one name.
+static bool kept_types(const Module *m, Diag *d) {
+  Arena *a = arena_new();
+  const Graph *first = module_first_entry(m), *g = m->graphs;
+  const Table *params = first ? graph_params_by_label(first, a) : NULL;
+  bool ok = true;
+  for (; g && ok; g = g->next)
+    for (int i = 0; g->entry && g != first && i < g->n_params && ok; i++) {
+      const Value *v = g->params[i];
+      const Value *is = v->label ? table_find(params, (int)v->role, v->label) : NULL;
+      if (!is || (v->role != ROLE_weight && v->role != ROLE_state)) continue;
+      if (!type_equal(v->type, is->type))
+        ok = diag_error(d, v->loc, "%s '%s' is %s in '@%s', and %s in '@%s'", role_name[v->role],
+                        v->label, type_text(a, v->type), g->name, type_text(a, is->type),
+                        first->name);
+    }
+  arena_free(a);
+  return ok;
+}
+
 bool verify_kept_places(const Module *m, Diag *d) {
+  if (m->phase == PHASE_typed) return kept_types(m, d);
   if (m->phase < PHASE_planned) return true;
   Arena *a = arena_new();
   const Graph *first = module_first_entry(m), *g = m->graphs;
