@@ -185,6 +185,23 @@ class Assigned(Equal):
         return self.head(self.inner(x) - self.teacher(x))
 
 
+class Caches(Base):
+    """Buffers that the first call computes: the file has their contents, and the module gets its own back."""
+    by_dynamo, by_torchscript = "", "the model is right for the example alone if other data take another way here"
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("places", torch.zeros(1, 1), persistent=False)
+        self.register_buffer("scale", None, persistent=False)
+
+    def forward(self, x):
+        if self.scale is None:
+            self.scale = torch.arange(1.0, 9.0)
+        if self.places.shape[-1] != 8:
+            self.places = torch.arange(8.0)[None]
+        return self.head(self.inner(x) * self.scale + self.places)
+
+
 class Lazy(Base):
     by_dynamo = by_torchscript = "no shape yet; run the module on an example before it is exported"
 
@@ -480,13 +497,14 @@ class Wrapped(nn.DataParallel):
 
 
 MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher, Equal,
-           Assigned, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, Together,
+           Assigned, Caches, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, Together,
            Variance, Deviations, Ceiling, NamedAsInput, Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest, Missing, Wrapped]
 
 
 def exported(module, exporter, path):
     """Returns nnaot-export's messages about the module, in lines."""
     before = [None if nn.parameter.is_lazy(v) else v.clone() for v in module.state_dict().values()]
+    buffers = dict(module.named_buffers())
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -495,6 +513,8 @@ def exported(module, exporter, path):
             return f"error: {e}"
     if not all(map(torch.equal, before, module.state_dict().values())):
         return "error: the module has other parameters or buffers than before"
+    if {name: id(v) for name, v in module.named_buffers()} != {name: id(v) for name, v in buffers.items()}:
+        return "error: the module has other buffers than before"
     graph = onnx.load(path).graph
     onnx.checker.check_model(path)
     names = [[v.name for v in graph.input], [v.name for v in graph.output]]

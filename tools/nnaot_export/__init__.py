@@ -71,6 +71,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
     use_cache = getattr(getattr(module, "config", None), "use_cache", None)
     checks.uninitialized(module)
     held = {name: v.detach().clone() for name, v in _untrained(module)}
+    before, buffers = dict(held), [(part, dict(part._buffers)) for part in module.modules()]
     with _folder_beside(path) as folder:
         try:
             if module.training != train or _own_train(module):
@@ -81,7 +82,9 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
             exporter, more = _export(module, inputs, folder / path.name, names, opset, batch_name, exporters, held, own,
                                      compare, verbose, log or (lambda step: None))
         finally:
-            _restore(module, held)
+            for part, tensors in buffers:
+                part._buffers.update(tensors)  # those that forward() has replaced
+            _restore(module, before)
             for part, mode in modes.items():
                 part.training = mode
             if use_cache:
@@ -136,6 +139,8 @@ def _run(module, inputs, held, given):
     except Exception as e:
         raise ExportError(f"the module does not run on its example: {type(e).__name__}: {e}") from e
     checks.refuse(module, versions)
+    # A buffer that forward() gives another shape, such as a table of positions, is a cache: the file holds its contents.
+    held.update({name: v.detach().clone() for name, v in module.named_buffers() if name not in held or v.shape != held[name].shape})
     names = output_names(out, inputs.tensors, given)
     notes = [f"the output '{key}' is called '{name}': an input has its name"
              for name, (key, _) in zip(names, results(out)) if name != key and not given]
