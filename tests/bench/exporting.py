@@ -202,6 +202,20 @@ class Caches(Base):
         return self.head(self.inner(x) * self.scale + self.places)
 
 
+class Volume(Base):
+    """Convolutions of volumes, with a bias and without one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv3d(2, 3, 3, bias=False), nn.Conv3d(3, 8, 2)
+
+    def example(self):
+        return torch.randn(3, 2, 5, 5, 5)
+
+    def forward(self, x):
+        return self.head(self.second(self.first(x)).amax((2, 3, 4)))
+
+
 class Lazy(Base):
     by_dynamo = by_torchscript = "no shape yet; run the module on an example before it is exported"
 
@@ -497,7 +511,7 @@ class Wrapped(nn.DataParallel):
 
 
 MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher, Equal,
-           Assigned, Caches, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, Together,
+           Assigned, Caches, Volume, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, Together,
            Variance, Deviations, Ceiling, NamedAsInput, Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest, Missing, Wrapped]
 
 

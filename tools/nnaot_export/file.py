@@ -1,5 +1,7 @@
 """Prepares an exporter's file for nnaot: names, buffers, kinds of weights, stops of gradients."""
 
+import re
+
 import numpy as np
 import onnx
 import torch
@@ -27,6 +29,7 @@ def finish(module, path, inputs, outputs, held, exporter):
     rename(graph, new_names(module, graph, inputs, outputs))
     for node in nodes_of(graph):
         hide_scores(node)
+        drop_bias(node)
         for attribute in node.attribute:
             if attribute.name == DETACHED:
                 node.attribute.remove(attribute)
@@ -62,6 +65,13 @@ def hide_scores(node):
         value = numpy_helper.to_array(attribute.t) if attribute.name == "value" else np.zeros(0)
         if value.size == 1 and value.dtype.kind == "f" and value == np.finfo(value.dtype).min:
             attribute.t.CopyFrom(numpy_helper.from_array(np.full_like(value, -np.inf)))
+
+
+def drop_bias(node):
+    """Drops the zeros that torch.export's file adds in conv3d without bias: they have two dimensions, which no Conv takes."""
+    call = next((p.value for p in node.metadata_props if p.key == CALL), "")
+    if node.op_type == "Conv" and len(node.input) == 3 and re.search(r"aten\.conv3d\.\w+\]\(args = \(%\w+, %\w+(, None|\))", call):
+        del node.input[2]
 
 
 # -- Names -----------------------------------------------------------------------------------
