@@ -216,6 +216,15 @@ class Volume(Base):
         return self.head(self.second(self.first(x)).amax((2, 3, 4)))
 
 
+class SameType(Base):
+    """A part converted to the type that it has, as in the router of Switch Transformers."""
+    by_dynamo = "dynamo cannot export this module: Cannot swap"
+
+    def forward(self, x):
+        self.inner = self.inner.to(torch.float32)
+        return self.head(self.inner(x))
+
+
 class Lazy(Base):
     by_dynamo = by_torchscript = "no shape yet; run the module on an example before it is exported"
 
@@ -511,7 +520,7 @@ class Wrapped(nn.DataParallel):
 
 
 MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher, Equal,
-           Assigned, Caches, Volume, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, Together,
+           Assigned, Caches, Volume, SameType, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, Together,
            Variance, Deviations, Ceiling, NamedAsInput, Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest, Missing, Wrapped]
 
 

@@ -52,6 +52,8 @@ class AsRecorded(TorchFunctionMode):
             return func(*args, **kwargs)
         if func is torch.Tensor.register_hook:
             self.hooked.setdefault(str(place()), []).append(x.grad_fn)
+        if func == torch.Tensor.data.__set__ and _is_same(x, args[1]):
+            return None  # as part.to(dtype) does, with the type that the part has
         if func == torch.Tensor.data.__set__ and isinstance(x, torch.nn.Parameter):
             raise ExportError(f"{place()}: forward() gives a parameter other data, which training with a file cannot do")
         if func in (torch.Tensor.detach_, torch.Tensor.data.__set__) and _has_gradient(x):
@@ -121,6 +123,11 @@ def detached(out):
 
 def _has_gradient(v):
     return torch.is_tensor(v) and v.requires_grad
+
+
+def _is_same(a, b):
+    return (a.dtype, a.shape, a.stride(), a.storage_offset()) == (b.dtype, b.shape, b.stride(), b.storage_offset()) and \
+        torch._C._is_alias_of(a, b)
 
 
 def is_in_place(func):
