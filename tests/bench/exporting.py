@@ -225,6 +225,21 @@ class SameType(Base):
         return self.head(self.inner(x))
 
 
+class Packed(Base):
+    """Texts in one row, numbered by jumps of their positions, as transformers' masks do: differences, and sums of truth values."""
+    inputs = ["x", "positions"]
+
+    def example(self):
+        return torch.randn(2, 6, 3), torch.tensor([[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 2, 3]])
+
+    def forward(self, x, positions):
+        text = (torch.diff(positions, prepend=positions[:, :1] - 1) != 1).cumsum(-1)
+        odd = torch.diff(positions > 1, n=2, dim=-1).float().sum(-1)[:, None, None]
+        hidden = (text[:, :, None] != text[:, None]).float() * -1e9
+        h = self.inner(x)
+        return self.head((h @ h.transpose(1, 2) + hidden).softmax(-1) @ h) + odd
+
+
 class Lazy(Base):
     by_dynamo = by_torchscript = "no shape yet; run the module on an example before it is exported"
 
@@ -520,8 +535,9 @@ class Wrapped(nn.DataParallel):
 
 
 MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher, Equal,
-           Assigned, Caches, Volume, SameType, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, Together,
-           Variance, Deviations, Ceiling, NamedAsInput, Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest, Missing, Wrapped]
+           Assigned, Caches, Volume, SameType, Packed, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff,
+           InsideFunction, Together, Variance, Deviations, Ceiling, NamedAsInput, Sparse, Frozen, Hidden, ByFrequency,
+           OwnGradient, OwnAndStopped, Names, Rest, Missing, Wrapped]
 
 
 def exported(module, exporter, path):

@@ -15,8 +15,8 @@ from .silence import place
 
 class AsRecorded(TorchFunctionMode):
     """Records gradients' stops: results of torch.no_grad() and x.data become those of x.detach(); a change
-    in place through which no gradient goes becomes a sum, x + (new - x).detach(); dropout in place becomes dropout; and
-    gaussian_nll_loss, with such a change of its variance, is written out."""
+    in place through which no gradient goes becomes a sum, x + (new - x).detach(); dropout in place becomes dropout;
+    gaussian_nll_loss, with such a change of its variance, and diff are written out."""
 
     def __init__(self):
         super().__init__()
@@ -82,6 +82,10 @@ class AsRecorded(TorchFunctionMode):
             return func(x.detach(), *args[1:], **kwargs)
         if func is F.dropout:
             kwargs = {**kwargs, "inplace": False}
+        if func in (torch.diff, torch.Tensor.diff):
+            return difference(*args, **kwargs)
+        if func in (torch.cumsum, torch.Tensor.cumsum) and x.dtype == torch.bool and not kwargs.get("dtype"):
+            return func(x.long(), *args[1:], **kwargs)  # CumSum takes no truth values
         if func is F.gaussian_nll_loss:
             return gaussian_nll_loss(*args, **kwargs)
         out = func(*args, **kwargs)
@@ -106,6 +110,16 @@ class AsRecorded(TorchFunctionMode):
         with torch.enable_grad():
             base.add_((new - base).detach())
         return x
+
+
+def difference(input, n=1, dim=-1, prepend=None, append=None):
+    """torch.diff, which TorchScript's exporter does not know."""
+    x = torch.cat([v for v in (prepend, input, append) if v is not None], dim)
+    for _ in range(n):
+        rest = x.narrow(dim, 1, x.shape[dim] - 1)
+        before = x.narrow(dim, 0, x.shape[dim] - 1)
+        x = rest ^ before if x.dtype == torch.bool else rest - before
+    return x
 
 
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
