@@ -11,6 +11,7 @@ import copy
 import pathlib
 import sys
 import tempfile
+import types
 import warnings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -238,6 +239,20 @@ class Packed(Base):
         hidden = (text[:, :, None] != text[:, None]).float() * -1e9
         h = self.inner(x)
         return self.head((h @ h.transpose(1, 2) + hidden).softmax(-1) @ h) + odd
+
+
+class Configured(Base):
+    """Settings of a part, as of transformers' models: with them, it returns a cache, and sorts rows by values."""
+
+    def __init__(self):
+        super().__init__()
+        self.head.config = types.SimpleNamespace(use_cache=True, _experts_implementation_internal="grouped_mm")
+
+    def forward(self, x):
+        config, h = self.head.config, self.inner(x)
+        if config._experts_implementation_internal != "batched_mm":
+            h = torch.cat([h[rows] for rows in (h[:, 0] > 0, h[:, 0] <= 0)])
+        return (self.head(h), h) if config.use_cache else self.head(h)
 
 
 class Lazy(Base):
@@ -534,16 +549,20 @@ class Wrapped(nn.DataParallel):
         return torch.randn(4, 3)
 
 
-MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher, Equal,
-           Assigned, Caches, Volume, SameType, Packed, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff,
-           InsideFunction, Together, Variance, Deviations, Ceiling, NamedAsInput, Sparse, Frozen, Hidden, ByFrequency,
-           OwnGradient, OwnAndStopped, Names, Rest, Missing, Wrapped]
+MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher,
+           Equal, Assigned, Caches, Volume, SameType, Packed, Configured, Lazy, Hooks, Condition, State, Number,
+           Twice, Between, SwitchedOff, InsideFunction, Together, Variance, Deviations, Ceiling, NamedAsInput,
+           Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest, Missing, Wrapped]
+
+
+def settings_of(module):
+    return [dict(vars(part.config)) for part in module.modules() if hasattr(part, "config")]
 
 
 def exported(module, exporter, path):
     """Returns nnaot-export's messages about the module, in lines."""
     before = [None if nn.parameter.is_lazy(v) else v.clone() for v in module.state_dict().values()]
-    buffers = dict(module.named_buffers())
+    buffers, settings = dict(module.named_buffers()), settings_of(module)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -554,6 +573,8 @@ def exported(module, exporter, path):
         return "error: the module has other parameters or buffers than before"
     if {name: id(v) for name, v in module.named_buffers()} != {name: id(v) for name, v in buffers.items()}:
         return "error: the module has other buffers than before"
+    if settings_of(module) != settings:
+        return "error: the module has other settings than before"
     graph = onnx.load(path).graph
     onnx.checker.check_model(path)
     names = [[v.name for v in graph.input], [v.name for v in graph.output]]

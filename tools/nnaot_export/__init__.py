@@ -52,6 +52,10 @@ __all__ = ["ExportError", "ExportWarning", "export"]
 
 LARGEST = 1_800_000_000  # most bytes of weights in the file itself; more go into a file beside it
 
+# Settings of transformers' models, and their values for exporters: no caches of keys and values as results, and experts by
+# products with each token's weights; the default, sorted tokens and groups of computed sizes, cannot be exported.
+EXPORTED = {"use_cache": False, "_experts_implementation_internal": "batched_mm"}
+
 
 def export(module, example, path, *, batch_dims=None, output_names=None, train=True, opset=None, batch_name="batch",
            exporters=("dynamo", "torchscript"), compare=True, verbose=False, log=None):
@@ -60,7 +64,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
     ExportWarnings give the reason of the first exporter's failure, and properties of the module that the file lacks.  With
     verbose, all output of exporters goes to stderr; without compare, the file is not evaluated; log is called with the text of
     each step, as it begins.  The module is not changed: the mode
-    of each part, its buffers and parameters, and whether it caches keys and values.
+    of each part, its buffers and parameters, and its settings (EXPORTED).
     """
     path = pathlib.Path(path)
     if not isinstance(module, torch.nn.Module):
@@ -68,16 +72,16 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
     module = _unwrapped(module)
     inputs = Inputs(module, example, batch_dims or {})
     modes = {part: part.training for part in module.modules()}
-    use_cache = getattr(getattr(module, "config", None), "use_cache", None)
     checks.uninitialized(module)
     held = {name: v.detach().clone() for name, v in _untrained(module)}
     before, buffers = dict(held), [(part, dict(part._buffers)) for part in module.modules()]
+    settings = _settings(module)
     with _folder_beside(path) as folder:
         try:
+            for config, key, value in settings:
+                setattr(config, key, EXPORTED[key])
             if module.training != train or _own_train(module):
                 module.train(train)
-            if use_cache:
-                module.config.use_cache = False
             names, notes, own = _run(module, inputs, held, output_names)
             exporter, more = _export(module, inputs, folder / path.name, names, opset, batch_name, exporters, held, own,
                                      compare, verbose, log or (lambda step: None))
@@ -87,8 +91,8 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
             _restore(module, before)
             for part, mode in modes.items():
                 part.training = mode
-            if use_cache:
-                module.config.use_cache = use_cache
+            for config, key, value in settings:
+                setattr(config, key, value)
         # The model is moved last: it is never there without its data.
         for file in sorted((folder / exporter).iterdir(), key=lambda file: file.name == path.name):
             os.replace(file, path.parent / file.name)
@@ -111,6 +115,13 @@ def _unwrapped(module):
 def _own_train(module):
     """Whether a part of the module overrides train(), such as a normalization that stays frozen."""
     return any(type(part).train is not torch.nn.Module.train for part in module.modules())
+
+
+def _settings(module):
+    """(config, key, value) of the settings that exporters need otherwise."""
+    configs = {id(config): config for part in module.modules() if (config := getattr(part, "config", None)) is not None}
+    return [(config, key, vars(config)[key]) for config in configs.values() for key in EXPORTED
+            if hasattr(config, "__dict__") and vars(config).get(key)]
 
 
 @contextlib.contextmanager
