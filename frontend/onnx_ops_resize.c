@@ -23,7 +23,7 @@ typedef enum Mode { NEAREST, LINEAR, CUBIC } Mode;
 // The settings of a node, and of one axis.
 typedef struct Resize {
   Mode mode;
-  const char *coordinate, *nearest;
+  const char *coordinate, *nearest, *policy; // policy: of sizes
   double cubic_a, extrapolation;
   bool antialias, exclude_outside;
 } Resize;
@@ -38,6 +38,7 @@ typedef struct ResizeAxis {
 static const char *const coordinates[] = {
     "half_pixel",           "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
     "tf_half_pixel_for_nn", "tf_crop_and_resize",   "asymmetric"};
+static const char *const policies[] = {"stretch", "not_larger", "not_smaller"};
 static const char *const roundings[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil",
                                         "floor_up_ceil_down"};
 
@@ -223,6 +224,7 @@ static bool read_settings(Node *n, Resize *r) {
   bool old = n->opset < 11;
   r->coordinate = old ? "asymmetric" : node_str(n, "coordinate_transformation_mode", "half_pixel");
   r->nearest = old ? "floor_up_ceil_down" : node_str(n, "nearest_mode", "round_prefer_floor");
+  r->policy = node_str(n, "keep_aspect_ratio_policy", "stretch");
   r->cubic_a = node_float(n, "cubic_coeff_a", -0.75);
   r->extrapolation = node_float(n, "extrapolation_value", 0);
   r->antialias = node_int(n, "antialias", 0) != 0;
@@ -239,6 +241,8 @@ static bool read_settings(Node *n, Resize *r) {
     return node_fail(n, "coordinate_transformation_mode '%s' is unknown", r->coordinate);
   if (!ONE_OF(r->nearest, roundings))
     return node_fail(n, "nearest_mode '%s' is unknown", r->nearest);
+  if (!ONE_OF(r->policy, policies))
+    return node_fail(n, "keep_aspect_ratio_policy '%s' is unknown", r->policy);
   if (r->antialias && r->mode == NEAREST)
     return node_fail(n, "there is no antialias for mode 'nearest'");
   if (r->mode != NEAREST && dtype_class[n->in[0]->type->dtype] != 'F')
@@ -276,12 +280,9 @@ static bool take_scales(Node *n, ResizeAxis *a, int count, const double *scale) 
   return true;
 }
 
-static bool take_sizes(Node *n, ResizeAxis *a, int count, const double *size) {
-  const char *policy = node_str(n, "keep_aspect_ratio_policy", "stretch");
+static bool take_sizes(Node *n, ResizeAxis *a, int count, const double *size, const char *policy) {
   bool larger = str_equal(policy, "not_smaller"), stretch = str_equal(policy, "stretch");
   double scale = larger ? 0 : INFINITY;
-  if (!stretch && !larger && !str_equal(policy, "not_larger"))
-    return node_fail(n, "keep_aspect_ratio_policy '%s' is unknown", policy);
   for (int i = 0; i < count; i++) {
     if (!(size[i] >= 1) || !(size[i] < INT32_MAX)) return node_fail(n, "a size of %g", size[i]);
     if (a[i].length < 1) return node_fail(n, "its operand is %s", type_text(n->a, n->in[0]->type));
@@ -348,7 +349,7 @@ bool import_resize(Node *n) {
         return node_fail(n, "its roi is not finite");
     }
   }
-  bool ok = has_scales ? take_scales(n, a, count, scale) : take_sizes(n, a, count, size);
+  bool ok = has_scales ? take_scales(n, a, count, scale) : take_sizes(n, a, count, size, r.policy);
   return ok && resize(n, &r, a, count);
 }
 

@@ -491,8 +491,9 @@ def image_errors():
          node("Resize", ["n", "", "two"], "l", "/integers", mode="linear"),
          node("Resize", ["x", "", "two"], "m", "/crop", coordinate_transformation_mode="tf_crop_and_resize"),
          node("Resize", ["x", "", "axes"], "o", "/axes", axes=[1, -3]),
-         node("Resize", ["x", "", "minus"], "p", "/minus")],
-        [value("x", [1, 2, 5, 5]), value("n", [1, 2, 5, 5], I64), value("given", [4])], "a b c d e f g h i j k l m o p",
+         node("Resize", ["x", "", "minus"], "p", "/minus"),
+         node("Resize", ["x", "", "two"], "q", "/policy", keep_aspect_ratio_policy="square")],
+        [value("x", [1, 2, 5, 5]), value("n", [1, 2, 5, 5], I64), value("given", [4])], "a b c d e f g h i j k l m o p q",
         [weight("w", 2, 3, 3, 3), weight("v", 3, 3, 3, 3), ints("sizes", 1, 2, 10, 10), numbers("two", 1, 1, 2, 2),
          numbers("three", 1, 2, 2), numbers("axes", 2, 2), numbers("minus", 1, 1, -2, 2)], opset=18)
 
@@ -535,9 +536,10 @@ def sampling_errors():
 
 
 def resized():
-    """Linear interpolation of rows and columns, and integers of the nearest columns, of which the last is outside."""
+    """Linear interpolation of rows and columns by scales, to which no policy applies, and integers of the nearest columns, of
+    which the last is outside."""
     return model(
-        [node("Resize", ["x", "", "twice"], "y", "/linear", mode="linear"),
+        [node("Resize", ["x", "", "twice"], "y", "/linear", mode="linear", keep_aspect_ratio_policy="not_smaller"),
          node("Resize", ["n", "roi", "", "sizes"], "z", "/nearest", coordinate_transformation_mode="tf_crop_and_resize",
               extrapolation_value=7.0, axes=[1])],
         [value("x", [1, 2, 2, 4]), value("n", [2, 3], I64)], "y z",
