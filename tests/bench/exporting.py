@@ -255,6 +255,30 @@ class Configured(Base):
         return (self.head(h), h) if config.use_cache else self.head(h)
 
 
+class Windows(Base):
+    """Overlapping windows along a dimension that is counted from the end."""
+
+    def example(self):
+        return torch.randn(4, 7, 3, 2)
+
+    def forward(self, x):
+        return self.head(self.inner(x.unfold(dimension=-3, size=3, step=2).sum(-2))).sum(1)
+
+
+class Bag(Base):
+    """Sums of a table's rows: by TorchScript a Loop, in whose body names change, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.EmbeddingBag(7, 3, mode="sum")
+
+    def example(self):
+        return torch.randint(0, 7, (4, 2))
+
+    def forward(self, x):
+        return self.head(self.inner(self.table(x)))
+
+
 class Lazy(Base):
     by_dynamo = by_torchscript = "no shape yet; run the module on an example before it is exported"
 
@@ -550,9 +574,10 @@ class Wrapped(nn.DataParallel):
 
 
 MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher,
-           Equal, Assigned, Caches, Volume, SameType, Packed, Configured, Lazy, Hooks, Condition, State, Number,
-           Twice, Between, SwitchedOff, InsideFunction, Together, Variance, Deviations, Ceiling, NamedAsInput,
-           Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest, Missing, Wrapped]
+           Equal, Assigned, Caches, Volume, SameType, Packed, Configured, Windows, Bag, Lazy, Hooks, Condition,
+           State, Number, Twice, Between, SwitchedOff, InsideFunction, Together, Variance, Deviations, Ceiling,
+           NamedAsInput, Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest, Missing,
+           Wrapped]
 
 
 def settings_of(module):

@@ -48,12 +48,18 @@ def finish(module, path, inputs, outputs, held, exporter):
     onnx.save(model, path)
 
 
-def nodes_of(graph):
+def graphs_of(graph):
+    """The graph, and those in its nodes."""
+    yield graph
     for node in graph.node:
-        yield node
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
-                yield from nodes_of(inner)
+                yield from graphs_of(inner)
+
+
+def nodes_of(graph):
+    for inner in graphs_of(graph):
+        yield from inner.node
 
 
 def hide_scores(node):
@@ -119,8 +125,9 @@ def new_names(module, graph, inputs, outputs):
 
 
 def rename(graph, new):
-    for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
-        value.name = new.get(value.name, value.name)
+    for inner in graphs_of(graph):
+        for value in (*inner.input, *inner.output, *inner.initializer, *inner.value_info):
+            value.name = new.get(value.name, value.name)
     for node in nodes_of(graph):
         if node.name.startswith("/module/"):
             node.name = node.name.removeprefix("/module")

@@ -16,7 +16,7 @@ from .silence import place
 class AsRecorded(TorchFunctionMode):
     """Records gradients' stops: results of torch.no_grad() and x.data become those of x.detach(); a change
     in place through which no gradient goes becomes a sum, x + (new - x).detach(); dropout in place becomes dropout;
-    gaussian_nll_loss, with such a change of its variance, and diff are written out."""
+    gaussian_nll_loss, with such a change of its variance, diff and unfold have a form that exporters know."""
 
     def __init__(self):
         super().__init__()
@@ -86,6 +86,8 @@ class AsRecorded(TorchFunctionMode):
             return difference(*args, **kwargs)
         if func in (torch.cumsum, torch.Tensor.cumsum) and x.dtype == torch.bool and not kwargs.get("dtype"):
             return func(x.long(), *args[1:], **kwargs)  # CumSum takes no truth values
+        if func is torch.Tensor.unfold:
+            return unfold(*args, **kwargs)
         if func is F.gaussian_nll_loss:
             return gaussian_nll_loss(*args, **kwargs)
         out = func(*args, **kwargs)
@@ -120,6 +122,11 @@ def difference(input, n=1, dim=-1, prepend=None, append=None):
         before = x.narrow(dim, 0, x.shape[dim] - 1)
         x = rest ^ before if x.dtype == torch.bool else rest - before
     return x
+
+
+def unfold(x, dimension, size, step):
+    """Without a negative dimension, which TorchScript's exporter counts among those of the result."""
+    return x.unfold(dimension % x.dim(), size, step)
 
 
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
