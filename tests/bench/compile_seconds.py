@@ -1,8 +1,8 @@
-"""Seconds of a compilation of whole models for CPUs:  tests/bench/compile_seconds.py NNAOT [NAME …] [--times 3] [--flags='-j 1']
+"""Seconds of a compilation of whole models for CPUs:  tests/bench/compile_seconds.py NNAOT [NAME|FILE.onnx …] [--times 3] [--flags='-j 1']
 
 Prints for each model its lines of C, the seconds of nnaot (median of several runs) by the clock and of all its processes (user
 and system), those without the C compiler, and the largest process of each run by memory.  `large_models.py` has the Graph
-that the models are written with; weights are random.
+that the models are written with; weights are random.  A FILE.onnx, such as an export of Falcon, has its options in --flags.
 """
 
 import argparse
@@ -120,7 +120,7 @@ def run(command, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nnaot", type=lambda text: str(pathlib.Path(text).resolve()))
-    parser.add_argument("models", nargs="*", metavar="NAME")
+    parser.add_argument("models", nargs="*", metavar="NAME|FILE.onnx")
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--flags", type=shlex.split, default=[], help="further options of nnaot")
     parser.add_argument("--keep", metavar="DIR", help="leave models and executables there")
@@ -130,10 +130,14 @@ def main():
         folder = pathlib.Path(o.keep or folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name in o.models or MODELS:
-            make, options = MODELS[name]
-            command = [o.nnaot, str(make(folder)), *options.split(), *o.flags]
-            with open(folder / f"{name}.bin", "wb") as f:
-                f.truncate(1 << 32)  # weights that no one reads
+            if name.endswith(".onnx"):
+                path, options, name = pathlib.Path(name).resolve(), "", pathlib.Path(name).stem
+            else:
+                make, options = MODELS[name]
+                path = make(folder)
+                with open(folder / f"{name}.bin", "wb") as f:
+                    f.truncate(1 << 32)  # weights that no one reads
+            command = [o.nnaot, str(path), *options.split(), *o.flags]
             runs = [run([*command, "-o", f"{name}.exe"], folder) for _ in range(o.times)]
             alone = run([*command, "--emit", "c", "-o", f"{name}.c"], folder)
             texts = [p.read_text() for p in sorted((folder / f"{name}.c").glob("*.c"))]
