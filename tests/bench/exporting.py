@@ -279,6 +279,40 @@ class Bag(Base):
         return self.head(self.inner(self.table(x)))
 
 
+class Biased(Base):
+    """Attention of windows, in five dimensions, and attention with a learned bias of the scores."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(2, 6, 6))
+
+    def example(self):
+        return torch.randn(4, 6, 3)
+
+    def forward(self, x):
+        h = self.inner(x).view(-1, 6, 2, 4).transpose(1, 2)
+        h = F.scaled_dot_product_attention(h, h, h, self.bias[None]).transpose(1, 2).reshape(-1, 6, 8)
+        w = h.view(-1, 3, 2, 2, 4).transpose(2, 3)
+        w = F.scaled_dot_product_attention(w, w, w).transpose(2, 3).reshape(-1, 6, 8)
+        return self.head(w + F.scaled_dot_product_attention(h, h, h))
+
+
+class Sums(Base):
+    """Rows added to others, several to one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.tensor([0, 1, 1, 0]))
+
+    def example(self):
+        return torch.randn(4, 4, 3)
+
+    def forward(self, x):
+        h = self.inner(x)
+        other = torch.index_add(h, 2, self.rows, h[..., :4], alpha=2)
+        return self.head(h[:, :2].index_add(1, self.rows, h) + other[:, :2])
+
+
 class Lazy(Base):
     by_dynamo = by_torchscript = "no shape yet; run the module on an example before it is exported"
 
@@ -574,10 +608,10 @@ class Wrapped(nn.DataParallel):
 
 
 MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher,
-           Equal, Assigned, Caches, Volume, SameType, Packed, Configured, Windows, Bag, Lazy, Hooks, Condition,
-           State, Number, Twice, Between, SwitchedOff, InsideFunction, Together, Variance, Deviations, Ceiling,
-           NamedAsInput, Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest, Missing,
-           Wrapped]
+           Equal, Assigned, Caches, Volume, SameType, Packed, Configured, Windows, Bag, Biased, Sums, Lazy, Hooks,
+           Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, Together, Variance, Deviations,
+           Ceiling, NamedAsInput, Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest,
+           Missing, Wrapped]
 
 
 def settings_of(module):

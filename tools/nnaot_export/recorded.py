@@ -16,7 +16,8 @@ from .silence import place
 class AsRecorded(TorchFunctionMode):
     """Records gradients' stops: results of torch.no_grad() and x.data become those of x.detach(); a change
     in place through which no gradient goes becomes a sum, x + (new - x).detach(); dropout in place becomes dropout;
-    gaussian_nll_loss, with such a change of its variance, diff and unfold have a form that exporters know."""
+    gaussian_nll_loss, with such a change of its variance, diff, unfold, index_add and attention have a form that
+    exporters know."""
 
     def __init__(self):
         super().__init__()
@@ -86,6 +87,10 @@ class AsRecorded(TorchFunctionMode):
             return difference(*args, **kwargs)
         if func in (torch.cumsum, torch.Tensor.cumsum) and x.dtype == torch.bool and not kwargs.get("dtype"):
             return func(x.long(), *args[1:], **kwargs)  # CumSum takes no truth values
+        if func is F.scaled_dot_product_attention:
+            return attention(*args, **kwargs)
+        if func in (torch.index_add, torch.Tensor.index_add):
+            return index_add(*args, **kwargs)
         if func is torch.Tensor.unfold:
             return unfold(*args, **kwargs)
         if func is F.gaussian_nll_loss:
@@ -122,6 +127,26 @@ def difference(input, n=1, dim=-1, prepend=None, append=None):
         before = x.narrow(dim, 0, x.shape[dim] - 1)
         x = rest ^ before if x.dtype == torch.bool else rest - before
     return x
+
+
+def attention(query, key, value, attn_mask=None, *args, **kwargs):
+    """Four dimensions, as torch.export's writer of ONNX wants them.  A mask with a gradient chooses another implementation,
+    with a result of other strides, than that of the written program: contiguous, it has a reshape instead of a view."""
+    shape, fits = query.shape, not torch.jit.is_tracing() and (attn_mask is None or attn_mask.dim() <= 2)
+    if query.dim() != 4 and fits and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        query, key, value = (v[:, None] if v.dim() == 3 else v.flatten(0, -4) for v in (query, key, value))
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask, *args, **kwargs)
+    if _has_gradient(attn_mask):
+        out = out.clone(memory_format=torch.contiguous_format)
+    return out if out.dim() == len(shape) else out.reshape(*shape[:-1], value.shape[-1])
+
+
+def index_add(input, dim, index, source, *, alpha=1):
+    """By scatter_add: TorchScript's exporter refuses an index_add whose index may have a row twice."""
+    source = source if alpha == 1 else alpha * source
+    shape = [1] * source.dim()
+    shape[dim] = -1
+    return input.scatter_add(dim, index.view(shape).expand_as(source), source)
 
 
 def unfold(x, dimension, size, step):
