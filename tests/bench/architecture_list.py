@@ -35,6 +35,13 @@ def words(*shape):
     return lambda rng: rng.integers(2, WORDS, (ROWS, *shape))
 
 
+def padded(rng):
+    """Every second row ends with padding, token 1."""
+    ids = words(TOKENS)(rng)
+    ids[::2, 9:] = 1
+    return ids
+
+
 def normal(*shape):
     return lambda rng: rng.standard_normal((ROWS, *shape)).astype(np.float32)
 
@@ -50,12 +57,13 @@ def boxes(rng):
 
 # Of an argument of forward(): its data.
 DATA = {
-    "input_ids": words(TOKENS), "decoder_input_ids": words(TOKENS), "categories": lambda rng: rng.integers(0, 9, (ROWS, 4)),
-    "time": lambda rng: rng.integers(0, 100, ROWS), "x": normal(3, SIDE, SIDE), "x32": normal(3, 32, 32), "x96": normal(3, 96, 96),
-    "pixel_values": normal(3, 32, 32), "clip": normal(3, 4, 32, 32), "gray": normal(1, 16, 16), "image_noise": normal(1, 16, 16),
-    "binary": binary(1, 16, 16), "audio": normal(1600), "mel": normal(20, 40), "series": normal(24, 4), "signal": normal(4, 48),
-    "nodes": normal(9, 6), "points": normal(16, 3), "features": normal(12), "other": normal(12), "noise": normal(8),
-    "target": normal(CLASSES), "boxes": boxes, "anchors": binary(320, 3),
+    "input_ids": words(TOKENS), "decoder_input_ids": words(TOKENS), "padded_ids": padded,
+    "time": lambda rng: rng.integers(0, 100, ROWS), "categories": lambda rng: rng.integers(0, 9, (ROWS, 4)),
+    "x": normal(3, SIDE, SIDE), "x32": normal(3, 32, 32), "x96": normal(3, 96, 96), "pixel_values": normal(3, 32, 32),
+    "clip": normal(3, 4, 32, 32), "gray": normal(1, 16, 16), "image_noise": normal(1, 16, 16), "binary": binary(1, 16, 16),
+    "audio": normal(1600), "mel": normal(20, 40), "series": normal(24, 4), "signal": normal(4, 48), "nodes": normal(9, 6),
+    "points": normal(16, 3), "features": normal(12), "other": normal(12), "noise": normal(8), "target": normal(CLASSES),
+    "boxes": boxes, "anchors": binary(320, 3),
 }
 # Of a kind of labels: the shape after the batch, and the number of classes.
 LABELS = {"class": ((), CLASSES), "words": ((TOKENS,), WORDS),
@@ -135,7 +143,7 @@ def mnasnet():
 
 @model(rates="tiny")
 def googlenet():
-    return vision().GoogLeNet(CLASSES, aux_logits=False, init_weights=False)
+    return Large(vision().GoogLeNet(CLASSES, aux_logits=False, init_weights=False))
 
 
 @model(rates="careful")
@@ -367,14 +375,19 @@ class Logits(nn.Module):
         return self.model(input_ids=input_ids).logits
 
 
+class Padded(Logits):
+    def forward(self, padded_ids):
+        return self.model(input_ids=padded_ids).logits
+
+
 class EncoderDecoder(Logits):
     def forward(self, input_ids, decoder_input_ids):
         return self.model(input_ids=input_ids, decoder_input_ids=decoder_input_ids).logits
 
 
-class Pixels(Logits):
-    def forward(self, pixel_values):
-        return self.model(pixel_values=pixel_values).logits
+class LargePixels(Logits):
+    def forward(self, x96):
+        return self.model(pixel_values=x96).logits
 
 
 class Pyramid(Logits):
@@ -435,7 +448,7 @@ of_transformers("deberta", "DebertaForMaskedLM", "DebertaConfig", relative_atten
                 max_position_embeddings=16, **BERT)
 of_transformers("deberta_v2", "DebertaV2ForMaskedLM", "DebertaV2Config", relative_attention=True, pos_att_type=["c2p", "p2c"],
                 position_buckets=4, max_position_embeddings=16, **BERT)
-of_transformers("mpnet", "MPNetForMaskedLM", "MPNetConfig", max_position_embeddings=18, **BERT)
+of_transformers("mpnet", "MPNetForMaskedLM", "MPNetConfig", Padded, max_position_embeddings=18, **BERT)
 of_transformers("xlnet", "XLNetLMHeadModel", "XLNetConfig", vocab_size=WORDS, d_model=16, n_layer=2, n_head=2, d_inner=32)
 of_transformers("fnet", "FNetForMaskedLM", "FNetConfig", max_position_embeddings=16, **SMALL, intermediate_size=32)
 of_transformers("convbert", "ConvBertForMaskedLM", "ConvBertConfig", embedding_size=16, conv_kernel_size=3,
@@ -487,7 +500,7 @@ of_transformers("rwkv", "RwkvForCausalLM", "RwkvConfig", vocab_size=WORDS, hidde
 of_transformers("segformer", "SegformerForSemanticSegmentation", "SegformerConfig", Pyramid, "mask32", "careful", depths=[1, 1,
                 1, 1],
                 hidden_sizes=[8, 8, 16, 16], num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16, num_labels=5)
-of_transformers("levit", "LevitForImageClassification", "LevitConfig", Pixels, "class", "tiny", image_size=32, patch_size=16,
+of_transformers("levit", "LevitForImageClassification", "LevitConfig", LargePixels, "class", "tiny", image_size=96, patch_size=16,
                 hidden_sizes=[16, 16, 24], num_attention_heads=[2, 2, 2], depths=[1, 1, 1], key_dim=[8, 8, 8], num_labels=CLASSES)
 of_transformers("wav2vec2", "Wav2Vec2ForSequenceClassification", "Wav2Vec2Config", Audio, "class", conv_dim=(8, 8, 8),
                 conv_stride=(5, 4, 4), conv_kernel=(10, 8, 4), num_feat_extract_layers=3, num_conv_pos_embeddings=8,
