@@ -512,7 +512,7 @@ of_transformers("whisper", "WhisperForConditionalGeneration", "WhisperConfig", S
 of_transformers("clip", "CLIPModel", "CLIPConfig", TextAndImage, "loss", projection_dim=16,
                 text_config=dict(BERT, max_position_embeddings=16, bos_token_id=0, eos_token_id=49, pad_token_id=1),
                 vision_config=dict(IMAGE))
-of_transformers("patchtst", "PatchTSTForPrediction", "PatchTSTConfig", Forecast, "loss", "careful", num_input_channels=4,
+of_transformers("patchtst", "PatchTSTForPrediction", "PatchTSTConfig", Forecast, "loss", "normal", num_input_channels=4,
                 context_length=24,
                 patch_length=4, patch_stride=4, d_model=16, num_hidden_layers=1, num_attention_heads=2, ffn_dim=32,
                 prediction_length=6, loss="mse", scaling=None)
