@@ -64,7 +64,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
     ExportWarnings give the reason of the first exporter's failure, and properties of the module that the file lacks.  With
     verbose, all output of exporters goes to stderr; without compare, the file is not evaluated; log is called with the text of
     each step, as it begins.  The module is not changed: the mode
-    of each part, its buffers and parameters, and its settings (EXPORTED).
+    of each part, its buffers and parameters, and its settings (EXPORTED); only a cache that forward() makes of a buffer stays.
     """
     path = pathlib.Path(path)
     if not isinstance(module, torch.nn.Module):
@@ -74,7 +74,6 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
     modes = {part: part.training for part in module.modules()}
     checks.uninitialized(module)
     held = {name: v.detach().clone() for name, v in _untrained(module)}
-    before, buffers = dict(held), [(part, dict(part._buffers)) for part in module.modules()]
     settings = _settings(module)
     with _folder_beside(path) as folder:
         try:
@@ -86,9 +85,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
             exporter, more = _export(module, inputs, folder / path.name, names, opset, batch_name, exporters, held, own,
                                      compare, verbose, log or (lambda step: None))
         finally:
-            for part, tensors in buffers:
-                part._buffers.update(tensors)  # those that forward() has replaced
-            _restore(module, before)
+            _restore(module, held)
             for part, mode in modes.items():
                 part.training = mode
             for config, key, value in settings:
@@ -150,7 +147,7 @@ def _run(module, inputs, held, given):
     except Exception as e:
         raise ExportError(f"the module does not run on its example: {type(e).__name__}: {e}") from e
     checks.refuse(module, versions)
-    # A buffer that forward() gives another shape, such as a table of positions, is a cache: the file holds its contents.
+    # A buffer that forward() gives another shape, such as a table of positions, is a cache: the file and the module keep it.
     held.update({name: v.detach().clone() for name, v in module.named_buffers() if name not in held or v.shape != held[name].shape})
     names = output_names(out, inputs.tensors, given)
     notes = [f"the output '{key}' is called '{name}': an input has its name"

@@ -8,7 +8,7 @@ from . import functional  # noqa: F401
 
 
 class Module:
-    training, _backward_hooks, _backward_pre_hooks, _buffers = True, None, None, {}
+    training, _backward_hooks, _backward_pre_hooks = True, None, None
 
     def train(self, mode):
         return self
