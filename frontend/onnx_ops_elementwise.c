@@ -170,6 +170,16 @@ static Value *clip(const Node *n, double low, double high) {
   return build_op(n->b, OP_clip, IN(n->in[0]), ATTRS(a_f("low", low), a_f("high", high)));
 }
 
+// A bound of integers.  Before opset 12 Clip takes no integers, and PyTorch's exporter
+// (dynamo=False) writes those with bounds in f32: a whole one that is known has the type of x.
+static Value *integer_bound(Node *n, const Value *x, int i) {
+  const Tensor *t = node_known(n, n->in[i]);
+  double bound = t && type_count(t->type) == 1 ? tensor_f(t, 0) : NAN;
+  bool whole = bound == floor(bound) && fabs(bound) <= INT32_MAX;
+  if ((x->type->dtype != DT_i32 && x->type->dtype != DT_i64) || !whole) return n->in[i];
+  return node_scalar(n, x->type->dtype, bound);
+}
+
 // The bounds are settings, not operands: by the standard they have no gradient.
 bool import_clip(Node *n) {
   Value *x = n->in[0];
@@ -179,8 +189,8 @@ bool import_clip(Node *n) {
   // Computed bounds, and integers, are operands of max and min.
   bool computed = is_computed(n, 1) || is_computed(n, 2);
   if (computed || (dtype_class[x->type->dtype] != 'F' && !attributes)) {
-    if (has_low) x = node_binary(n, OP_max, x, n->in[1]);
-    if (has_high) x = node_binary(n, OP_min, x, n->in[2]);
+    if (has_low) x = node_binary(n, OP_max, x, integer_bound(n, n->in[0], 1));
+    if (has_high) x = node_binary(n, OP_min, x, integer_bound(n, n->in[0], 2));
     n->out[0] = x;
     return true;
   }

@@ -535,6 +535,16 @@ def sampling_errors():
          ints("block", 2, 2), weight("kernel", 1, 1, 3), numbers("twice", 1, 1, 2), ints("tall", 1, 1, 4)], opset=20)
 
 
+def clipped(high="high"):
+    """Integers with bounds in f32, cast as PyTorch's exporter writes them, or a bound that is not whole."""
+    return model(
+        [node("Cast", "zero", "low", "/low", to=F32), node("Cast", "seven", "high", "/high", to=F32),
+         node("Constant", "", "half", "/constant", value_float=0.5),
+         node("Clip", f"x low {high}", "y", "/clip")],
+        [value("x", [2, 3], I64)], "y", [numpy_helper.from_array(np.array(v, np.int64), k) for k, v in (("zero", 0), ("seven", 7))],
+        opset=11)
+
+
 def resized():
     """Linear interpolation of rows and columns by scales, to which no policy applies, and integers of the nearest columns, of
     which the last is outside."""
@@ -1214,9 +1224,9 @@ def main():
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute, attribute_types, attribute_zero, function_powers, split_attribute, image_errors,
               sampling_errors, ml_errors, strings, bit_casts, bit_cast_errors, initializer_output, wide_windows,
-              string_errors, string_input,
-              resized):
+              string_errors, string_input, resized, clipped):
         save(f.__name__, f())
+    save("clipped_half", clipped("half"))
     lists = ["HardSigmoid", "tanh", "LeakyRelu", "Sigmoid", "ScaledTanh", "Elu"]
     save("lstm", recurrent("LSTM", "x,w,r,b,n,h,c,p", "y yh yc", directions=2, direction="bidirectional", hidden_size=4,
                            activations=lists, activation_alpha=[0.25, 0.5, 1.5], activation_beta=[0.375, 2.0], input_forget=1, clip=3.0))
