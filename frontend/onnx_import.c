@@ -721,9 +721,9 @@ static bool import_graph(Import *im) {
     const Sequence *s = b && !b->poisoned && !v ? b->sequence : NULL;
     int n_values = s ? s->n : v != NULL;
     if (v && b->narrow == ONNX_STRING && !im->o->strings)
-      onnx_problem(im, onnx_place(im->file, im->a, output[i]),
+      onnx_problem(im, PROBLEM_form, onnx_place(im->file, im->a, output[i]),
                    str_format(im->a, "output '%s' is a tensor of strings", output[i]),
-                   "a program has no strings: end the model before them", NULL);
+                   "a program has no strings: end the model before them");
     // Each tensor of a sequence is an output of its own.
     for (int k = 0; k < n_values; k++) {
       const char *name = s ? str_format(im->m->arena, "%s[%d]", output[i], k) : output[i];

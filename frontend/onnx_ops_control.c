@@ -380,7 +380,7 @@ bool import_sequence_map(Node *n) {
         return node_fail(n, "its sequences have %d and %d elements", first->n, s->n);
       in[i] = s ? (Binding){.v = s->at[step]} : operand(n, i);
     }
-    if (!import_body(n, "body", str_format(im->a, "%d", step), in, n->n_in, out, n->n_out))
+    if (!onnx_import_body(n, "body", str_format(im->a, "%d", step), in, n->n_in, out, n->n_out))
       return false;
     for (int i = 0; i < n->n_out; i++) {
       if (!out[i].v) return node_fail(n, "result %d of its body is not a tensor", i);

@@ -124,7 +124,7 @@ def mobilenet_v2():
     return vision().mobilenet_v2(num_classes=CLASSES, width_mult=0.25)
 
 
-@model(rates="careful")
+@model()
 def mobilenet_v3():
     from torchvision.models.mobilenetv3 import InvertedResidualConfig as Block, MobileNetV3
     return MobileNetV3([Block(16, 3, 16, 16, True, "RE", 2, 1, 1), Block(16, 3, 48, 24, False, "RE", 2, 1, 1),
@@ -256,7 +256,7 @@ class RetinaNet(nn.Module):
         return sigmoid_focal_loss(logits, anchors, reduction="mean")
 
 
-model("loss", "careful", "retinanet")(RetinaNet)
+model("loss", "normal", "retinanet")(RetinaNet)
 
 
 class FastRCNN(nn.Module):
@@ -497,7 +497,7 @@ of_transformers("gptj", "GPTJForCausalLM", "GPTJConfig", vocab_size=WORDS, n_pos
 of_transformers("mamba", "MambaForCausalLM", "MambaConfig", state_size=4, use_cache=False, **SMALL)
 of_transformers("rwkv", "RwkvForCausalLM", "RwkvConfig", vocab_size=WORDS, hidden_size=16, num_hidden_layers=2, context_length=16,
                 attention_hidden_size=16, intermediate_size=32, use_cache=False)
-of_transformers("segformer", "SegformerForSemanticSegmentation", "SegformerConfig", Pyramid, "mask32", "careful", depths=[1, 1,
+of_transformers("segformer", "SegformerForSemanticSegmentation", "SegformerConfig", Pyramid, "mask32", "normal", depths=[1, 1,
                 1, 1],
                 hidden_sizes=[8, 8, 16, 16], num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16, num_labels=5)
 of_transformers("levit", "LevitForImageClassification", "LevitConfig", LargePixels, "class", "tiny", image_size=96, patch_size=16,
@@ -936,8 +936,8 @@ for kind, label, labels, rates in (
         (CharLSTM, "lstm_characters", "words", "normal"), (Tagger, "lstm_tagger", "words", "normal"),
         (GRUClassifier, "gru", "class", "normal"), (SequenceToSequence, "gru_attention", "words", "normal"),
         (GCN, "gcn", "nodes", "normal"), (GAT, "gat", "nodes", "normal"), (GIN, "gin", "class", "normal"),
-        (VAE, "vae", "loss", "normal"), (VQVAE, "vq_vae", "loss", "normal"), (UNet, "unet", "mask", "careful"),
-        (BilinearUNet, "unet_bilinear", "mask", "careful"), (DiffusionUNet, "diffusion_unet", "loss", "normal"),
+        (VAE, "vae", "loss", "normal"), (VQVAE, "vq_vae", "loss", "normal"), (UNet, "unet", "mask", "normal"),
+        (BilinearUNet, "unet_bilinear", "mask", "normal"), (DiffusionUNet, "diffusion_unet", "loss", "normal"),
         (Generator, "dcgan", "loss", "normal"), (TCN, "tcn", "class", "normal"), (WaveNet, "wavenet", "class", "normal"),
         (DLRM, "dlrm", "class", "normal"), (TabTransformer, "tab_transformer", "class", "normal"),
         (Translator, "nn_transformer", "words", "normal"), (PointNet, "dgcnn", "class", "normal"),
