@@ -14,6 +14,7 @@ typedef struct Repeat {
   const Binding *carried; // states before the loop
   Value *const *sliced;   // dimension 0 is that of the iterations
   bool numbered;          // the body has the number of the iteration, and a condition
+  Value *begins;          // the condition before the loop, if it is not known; or NULL
 } Repeat;
 
 // Imports the body once.  Results: the states, then `n_stacked` slices.  Returns false, without a

@@ -77,10 +77,15 @@ static bool check_form(const Op *op, Diag *d) {
   return true;
 }
 
-static bool wrong_operand(const Op *op, int i, Diag *d) {
+static bool wrong_operand(const Op *op, int i, bool sliced, Diag *d) {
   Arena *a = arena_new();
-  diag_error(d, op->loc, "loop: operand %d of '@%s' is %s, not %s", i, op->callee->name,
-             type_text(a, op->callee->params[i]->type), type_text(a, op->in[i].value->type));
+  const char *want = type_text(a, op->callee->params[i]->type),
+             *is = type_text(a, op->in[i].value->type);
+  if (sliced)
+    diag_error(d, op->loc, "loop: operand %d has no %lld slices of %s for '@%s': it is %s", i,
+               (long long)attr_i(op, "count"), want, op->callee->name, is);
+  else
+    diag_error(d, op->loc, "loop: operand %d of '@%s' is %s, not %s", i, op->callee->name, want, is);
   op_note_operand(op, i, d);
   arena_free(a);
   return false;
@@ -99,7 +104,7 @@ bool loop_infer(const Op *op, const Type **types, Diag *d) {
   for (int i = 0; i < op->n_in; i++) {
     const Type *t = op->in[i].value->type, *want = body->params[i]->type;
     bool sliced = i >= f.carried && i < f.carried + f.sliced;
-    if (sliced ? !is_slice_of(want, t, f.count) : t != want) return wrong_operand(op, i, d);
+    if (sliced ? !is_slice_of(want, t, f.count) : t != want) return wrong_operand(op, i, sliced, d);
   }
   for (int i = 0; i < body->n_results; i++) {
     const Type *t = body->results[i]->use.value->type;
