@@ -23,6 +23,9 @@ typedef struct Outline {
   Diag *d;
 } Outline;
 
+// Without an early end a loop whose condition depends on data has this many iterations at most.
+enum { MOST_MASKED = 4096 };
+
 static Op *first_of_body(const Outline *o) {
   return o->before ? o->before->next : o->im->g->first;
 }
@@ -69,11 +72,55 @@ static void erase_originals(Outline *o, const Op *loop) {
   o->im->last = o->im->g->last;
 }
 
+// Whether a value of the body depends on data, and not only on the number of the iteration.
+static bool is_data(const Node *n, const Outline *o, const Value *v, const Value *number) {
+  const Graph *g = o->im->g;
+  bool *data = arena_array(o->im->a, bool, g->n_values),
+       *own = arena_array(o->im->a, bool, g->n_values);
+  for (int i = 0; i < o->n_stand_ins; i++) {
+    own[o->stand_in[i]->id] = true;
+    data[o->stand_in[i]->id] = o->stand_in[i] != number;
+  }
+  for (const Op *op = first_of_body(o); op; op = op->next) {
+    bool any = false;
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *x = op->in[i].value;
+      any |= own[x->id] ? data[x->id] : !node_known(n, x);
+    }
+    for (int i = 0; i < op->n_out; i++) {
+      own[op->out[i]->id] = true;
+      data[op->out[i]->id] = any;
+    }
+  }
+  return own[v->id] ? data[v->id] : !node_known(n, v);
+}
+
+// The condition as one more state.  After the end of the loop the other states stay.  Returns the
+// next condition; the result with number 0 is the one that the body computes.
+static Value *mask_states(Node *n, const Repeat *r, Value *active, Value *const *state,
+                          Binding *io_result) {
+  for (int i = 0; i < r->n_carried; i++) {
+    const Type *t = state[i]->type;
+    Value *all = build_broadcast(n->b, active, t->ndim, t->dim);
+    io_result[1 + i].v = build_where(n->b, all, io_result[1 + i].v, state[i]);
+  }
+  return build_op(n->b, OP_and, IN(active, build_scalar(n->b, io_result[0].v)), NO_ATTRS);
+}
+
 // The reason that the results of the body do not fit a loop, or NULL.
 static const char *misfit(const Node *n, const Repeat *r, const Binding *result, const Op *first,
-                          int n_results) {
+                          int n_results, bool masked) {
   Arena *a = n->im->a;
-  if (r->numbered) {
+  if (masked && n_results > r->n_carried)
+    return "its condition depends on data, and so does the number of its slices, which is not "
+           "supported";
+  if (masked && r->count > MOST_MASKED)
+    return str_format(
+        a, "its condition depends on data, and it has up to %lld iterations; the limit is %d",
+        (long long)r->count, MOST_MASKED);
+  if (masked) {
+    result++;
+  } else if (r->numbered) {
     const Tensor *more = result[0].v ? node_known(n, result[0].v) : NULL;
     if (!more || type_count(more->type) != 1 || !tensor_i(more, 0))
       return "its condition depends on data, which is not supported";
@@ -109,7 +156,7 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
   // The number of the iteration is a slice of 0, 1, 2 ….
   int n_in = r->n_carried + r->n_sliced, first = r->numbered ? 2 : 0,
       n_results = r->n_carried + n_stacked;
-  Value **stand_in = arena_array(im->a, Value *, n_in + 1);
+  Value **stand_in = arena_array(im->a, Value *, n_in + 2);
   Binding *in = arena_array(im->a, Binding, n_in + 2),
           *result = arena_array(im->a, Binding, n_results + 1);
   Outline o = {.im = im, .before = g->last, .d = n->b->d, .stand_in = stand_in};
@@ -129,6 +176,17 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
     onnx_evaluate_new(im, n);
   }
   bool ok = onnx_import_body(n, "body", NULL, in, first + n_in, result, n_results + r->numbered);
+  const Value *more = ok && r->numbered ? result[0].v : NULL;
+  bool masked = more && type_count(more->type) == 1 && more->type->dtype == DT_bool &&
+                (r->begins || is_data(n, &o, more, number));
+  if (ok) *why = misfit(n, r, result, first_of_body(&o), n_results, masked);
+  Value *active = NULL, *next = NULL;
+  if (masked && !*why) {
+    active = stand_in[o.n_stand_ins++] =
+        graph_param(g, NULL, type_scalar(im->m, DT_bool), ROLE_input, n->b->origin.loc);
+    next = mask_states(n, r, active, stand_in, result);
+    ok = next != NULL;
+  }
   // Ops that depend on the stand-ins are of the body.
   bool *depends = arena_array(im->a, bool, g->n_values);
   for (int i = 0; i < o.n_stand_ins; i++)
@@ -137,7 +195,6 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
     for (int i = 0; i < op->n_in; i++)
       for (int k = 0; depends[op->in[i].value->id] && k < op->n_out; k++)
         depends[op->out[k]->id] = true;
-  if (ok) *why = misfit(n, r, result, first_of_body(&o), n_results);
   if (!ok || *why) {
     erase_originals(&o, NULL);
     return false;
@@ -145,26 +202,37 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
   o.body = graph_new(im->m, graph_free_name(im->m, "loop"), false);
   o.of = arena_array(im->a, Value *, g->n_values);
   bool numbered = number && value_used(number);
-  for (int i = 0; i < o.n_stand_ins; i++)
+  // States, the condition, slices, the number.
+  for (int i = 0; i <= n_in; i++) {
+    if (i == r->n_carried && active)
+      o.of[active->id] = graph_param(o.body, NULL, active->type, ROLE_none, NULL);
     if (i < n_in || numbered)
       o.of[stand_in[i]->id] = graph_param(o.body, NULL, stand_in[i]->type, ROLE_none, NULL);
+  }
   ok = outline_ops(&o, depends);
-  for (int i = 0; ok && i < n_results; i++) {
-    Value *v = inside(&o, result[r->numbered + i].v);
+  for (int i = 0; ok && i <= n_results; i++) {
+    Value *v = i == r->n_carried && next ? inside(&o, next) : NULL;
+    if (v) graph_output(o.body, v, NULL);
+    if (i == n_results) break;
+    v = inside(&o, result[r->numbered + i].v);
     ok = v != NULL;
     if (ok) graph_output(o.body, v, NULL);
   }
-  Value **operand = arena_array(im->a, Value *, n_in + 1 + o.invariant.n);
+  Value **operand = arena_array(im->a, Value *, n_in + 2 + o.invariant.n);
   int n_operands = 0;
-  for (int i = 0; i < n_in; i++)
-    operand[n_operands++] = i < r->n_carried ? r->carried[i].v : r->sliced[i - r->n_carried];
+  for (int i = 0; i <= n_in; i++) {
+    if (i == r->n_carried && active)
+      operand[n_operands++] = r->begins ? r->begins : node_scalar(n, DT_bool, 1);
+    if (i < n_in)
+      operand[n_operands++] = i < r->n_carried ? r->carried[i].v : r->sliced[i - r->n_carried];
+  }
   if (numbered) operand[n_operands++] = node_count_up(n, r->count);
   for (int i = 0; i < o.invariant.n; i++)
     operand[n_operands++] = o.invariant.at[i];
   const Op *op = NULL;
   if (ok && !n->b->failed)
     op = op_new_calling(g, NULL, OP_loop, o.body, operand, n_operands,
-                        (Attr[]){a_i("count", r->count), a_i("carried", r->n_carried),
+                        (Attr[]){a_i("count", r->count), a_i("carried", r->n_carried + masked),
                                  a_i("sliced", r->n_sliced + numbered), a_b("reverse", r->reverse)},
                         4, n->b->origin, n->b->d);
   erase_originals(&o, op);

@@ -83,7 +83,7 @@ static bool run_branch(Node *n) {
 bool import_if(Node *n) {
   const Tensor *condition;
   const Value *c = n->in[0];
-  if (!node_known(n, c) && (c->def || c->role == ROLE_input)) return run_branch(n);
+  if (!onnx_hinted(n, c) && (c->def || c->role == ROLE_input)) return run_branch(n);
   if (!node_setting(n, 0, "condition", &condition)) return false;
   if (type_count(condition->type) != 1) return node_fail(n, "its condition is not one value");
   // Both attributes are read, or the other one would be reported as unknown.
@@ -103,6 +103,22 @@ bool import_if(Node *n) {
 static bool is_short(const Onnx__AttributeProto *body, int64_t count) {
   int64_t nodes = body->g->n_node ? (int64_t)body->g->n_node : 1;
   return count < MOST_ITERATIONS && count * nodes <= MOST_NODES;
+}
+
+// Whether the body of a Loop computes its condition, and does not only pass it on.
+static bool ends_early(const Onnx__GraphProto *g) {
+  const char *name = g->n_output ? onnx_str(g->output[0]->name) : "";
+  for (size_t i = g->n_node; i-- > 0;) {
+    const Onnx__NodeProto *node = g->node[i];
+    bool makes = false;
+    for (size_t k = 0; k < node->n_output; k++)
+      makes |= str_equal(onnx_str(node->output[k]), name);
+    if (!makes) continue;
+    if (str_equal(onnx_str(node->op_type), "Constant")) return false;
+    if (!str_equal(onnx_str(node->op_type), "Identity") || !node->n_input) return true;
+    name = onnx_str(node->input[0]);
+  }
+  return false;
 }
 
 // Imports a loop that stays one.  If its body does not fit, but its iterations can be put in place,
@@ -166,7 +182,7 @@ static bool few(Node *n, int64_t count) {
 static bool continues(Node *n, const Value *condition, bool *out) {
   *out = true;
   if (!condition) return true;
-  const Tensor *t = node_known(n, condition);
+  const Tensor *t = onnx_hinted(n, condition);
   if (!t || type_count(t->type) != 1)
     return node_fail_as(n, PROBLEM_control_flow, problem_info[PROBLEM_control_flow].way_out,
                         "its condition depends on data, which is not supported");
@@ -191,11 +207,16 @@ bool import_loop(Node *n) {
     in[2 + i] = operand(n, 2 + i);
   bool more;
   int count = 0;
-  if (!continues(n, node_in(n, 1), &more)) return false;
-  if (more && node_in(n, 0) && !is_short(body, most)) {
+  Value *begins = node_in(n, 1) && !onnx_hinted(n, node_in(n, 1)) ? node_in(n, 1) : NULL;
+  more = begins != NULL;
+  if (begins && type_count(begins->type) != 1)
+    return node_fail(n, "its condition is not one value");
+  if (!begins && !continues(n, node_in(n, 1), &more)) return false;
+  if (more && node_in(n, 0) && (begins || ends_early(body->g) || !is_short(body, most))) {
     // The condition may end a loop of many iterations after a few: then these are put in place.
     Repeat r = {.count = most, .n_carried = carried, .carried = in + 2, .numbered = true};
-    bool in_place = most <= MOST_ITERATIONS || node_in(n, 1);
+    bool in_place = !begins && (most <= MOST_ITERATIONS || node_in(n, 1));
+    if (begins) r.begins = build_scalar(n->b, begins);
     bool made = try_loop(n, &r, out, n_slices, &in_place);
     for (int i = 0; made && i < carried + n_slices; i++)
       result(n, i, &out[i]);

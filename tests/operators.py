@@ -43,9 +43,10 @@ def page():
     out = [f"""# Operators
 
 {count} operators of ONNX are imported. Any other operator, or an attribute or type outside the supported forms, is an error that names
-its node. Operators without a derivative (comparisons, indices) stop the gradient; all others pass it, and [gradients.md](gradients.md) lists the checks. Results whose length
-depends on data have a bound and a count ([lengths](lengths.md)). Of an `If` on data one branch runs; the iterations of Loop
-and Scan are a number that is known on import; sequences are resolved on import.
+its node. Operators without a derivative (comparisons, indices) stop the gradient; all others pass it, and
+[gradients.md](gradients.md) lists the checks. Results whose length depends on data have a bound and a count
+([lengths](lengths.md)). Of an `If` on data one branch runs; the iterations of Loop and Scan have a bound that is known on
+import; sequences are resolved on import.
 
 | kind | operators |
 |---|---|"""]

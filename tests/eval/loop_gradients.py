@@ -65,6 +65,13 @@ LOOPS = {
         {"a": (3,), "b": (3,)}, "  %none = fill value=-1 to=i64\n  %s = loop @one %a, %b, %none count=1 carried=1 times=3\n"
         "  %q = mul %s, %s\n  %m = reduce_sum %q axes=[0]\n",
         "graph @one (%a: f64[3], %b: f64[3], %n: i64[]) {\n  %c = mul %a, %b\n  return %c\n}\n"),
+    "a state that stays after the end": (
+        {"a": (3,), "w": (3,)},
+        "  %z = fill value=1 to=bool\n  %s, %b = loop @until %a, %z, %w count=6 carried=2\n  %q = mul %s, %s\n"
+        "  %m = reduce_sum %q axes=[0]\n",
+        "graph @until (%a: f64[3], %b: bool[], %w: f64[3]) {\n  %c = mul %a, %w\n  %d = sin %c\n  %e = add %a, %d\n"
+        "  %f = mul %e, %e\n  %g = reduce_sum %f axes=[0]\n  %h = fill value=3 to=f64\n  %i = less %g, %h\n"
+        "  %j = broadcast %b shape=[3]\n  %k = where %j, %e, %a\n  %l = and %b, %i\n  return %k, %l\n}\n"),
     "a state of integers": (
         {"a": (3,), "t": (6, 3)},
         "  %z = fill value=2 to=i64\n  %s, %n = loop @walk %a, %z, %t count=4 carried=2\n  %q = mul %s, %s\n"

@@ -641,16 +641,26 @@ def grown_state():
          numpy_helper.from_array(np.int64(10**12), "many"), numpy_helper.from_array(np.array(True), "true")], opset=17)
 
 
+def ends_early():
+    """Loops that end by data: after at most 5 iterations of 8 the state is above 3, and one may not begin at all."""
+    until = body([node("Mul", "c two", "d", "/double"), node("ReduceMax", "d", "m", keepdims=0), node("Less", "m three", "on")],
+                 "i go c", "on d")
+    return model([node("ReduceMax", "x", "top", keepdims=0), node("Less", "top three", "begin"),
+                  node("Loop", "eight _ x", "y", "/until", body=until), node("Loop", "eight begin x", "z", "/maybe", body=until)],
+                 [value("x", (2,))], "y z", [numbers("two", 2, 2), numpy_helper.from_array(np.float32(3), "three"),
+                                            numpy_helper.from_array(np.int64(8), "eight")])
+
+
 def long_loop_errors():
     """Long loops that fit none: a state that grows, a condition of data, a random number, a body of an unknown operator."""
     grows = body([node("Concat", "c c", "d", "/cat", axis=0), node("Identity", "go", "on")], "i go c", "on d")
-    data = body([node("ReduceSum", "c", "z", keepdims=0), node("Cast", "z", "on", to=BOOL), node("Exp", "c", "d")], "i go c",
-                "on d")
+    data = body([node("ReduceSum", "c", "z", keepdims=0), node("Cast", "z", "on", to=BOOL), node("Exp", "c", "d"),
+                 node("Neg", "d", "e")], "i go c", "on d e")
     noise = body([node("RandomUniformLike", "c", "d", "/noise"), node("Identity", "go", "on")], "i go c", "on d")
     unknown = body([node("Nothing", "c", "d", "/what"), node("Identity", "go", "on")], "i go c", "on d")
     short = body([node("Add", "s a", "t")], "s a", "t")
     return model(
-        [node("Loop", "many _ x", "a", "/grows", body=grows), node("Loop", "many _ x", "b", "/data", body=data),
+        [node("Loop", "many _ x", "a", "/grows", body=grows), node("Loop", "many _ x", "b b2", "/data", body=data),
          node("Loop", "many _ x", "c", "/noise", body=noise), node("Loop", "many _ x", "d", "/unknown", body=unknown),
          node("Scan", "x y", "e", "/widens", body=short, num_scan_inputs=1)],
         [value("x", (1,)), value("y", (500, 3))], "a b c d e", [numpy_helper.from_array(np.int64(1000), "many")], opset=17)
@@ -1216,7 +1226,7 @@ def main():
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
               quantized_errors, quantized_between, halves, group_norm_of_pytorch, einsum_attention, hostile, branch_errors, loops,
-              loop_errors, grown_state, long_loop_errors, signal_errors, dft_errors, types, too_large,
+              loop_errors, grown_state, ends_early, long_loop_errors, signal_errors, dft_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, sequence_inputs, inference_forms, external, cycle,
               missing, twice, unknown, many_unknown, refused_bodies, one_round, sequence_first, untrained, newer_opset, odd_inputs,
@@ -1266,6 +1276,8 @@ def main():
     save("attention_in_inference", attention_after_norm(0))
     save("attention_in_training", attention_after_norm(1))
     save("by_frequency", by_frequency())
+    np.save(os.path.join(HERE, "ends_early.npy"), np.array([0.3, -1], dtype=np.float32))
+    np.save(os.path.join(HERE, "ends_at_once.npy"), np.array([4, 1], dtype=np.float32))
     save("long_loops", long_loops(50))
     save("long_loops_in_place", long_loops(0))
     save("other_names", own_names("x", "w", "b"))

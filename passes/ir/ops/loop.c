@@ -85,7 +85,8 @@ static bool wrong_operand(const Op *op, int i, bool sliced, Diag *d) {
     diag_error(d, op->loc, "loop: operand %d has no %lld slices of %s for '@%s': it is %s", i,
                (long long)attr_i(op, "count"), want, op->callee->name, is);
   else
-    diag_error(d, op->loc, "loop: operand %d of '@%s' is %s, not %s", i, op->callee->name, want, is);
+    diag_error(d, op->loc, "loop: operand %d of '@%s' is %s, not %s", i, op->callee->name, want,
+               is);
   op_note_operand(op, i, d);
   arena_free(a);
   return false;

@@ -4,7 +4,8 @@
 
 scan.onnx is a Scan over an LSTM cell of 40 steps, numbered.onnx the same as a Loop that takes its slices by the number of
 the iteration, and long.onnx the Scan with 400 steps.  branch.onnx has an If: the sum of the batch selects the layer.
-expected.json has for scan and branch the losses of 5 steps of sgd with momentum in f64, and the norm of all weights afterwards.
+until.onnx has a Loop that ends when the mean square of the batch exceeds 4, after at most 10 iterations.  expected.json has
+for scan, branch and until the losses of 5 steps of sgd with momentum in f64, and the norm of all weights afterwards.
 """
 
 import json
@@ -63,14 +64,33 @@ def save(name, loop, steps):
 
 def branch():
     then = helper.make_graph([node("MatMul", ["x", "wi"], ["a"]), node("Tanh", ["a"], ["r"])], "then", [], [value("r")])
-    other = helper.make_graph([node("MatMul", ["x", "wo"], ["e"]), node("MatMul", ["e", "back"], ["f"]), node("Sigmoid", ["f"], ["s"])],
-                              "else", [], [value("s")])
+    low = [node("MatMul", ["x", "wo"], ["e"]), node("MatMul", ["e", "back"], ["f"]), node("Sigmoid", ["f"], ["s"])]
+    other = helper.make_graph(low, "else", [], [value("s")])
     nodes = [node("ReduceSum", ["x"], ["sum"], keepdims=0), node("Greater", ["sum", "zero"], ["positive"]),
-             node("If", ["positive"], ["h"], name="/if", then_branch=then, else_branch=other), node("MatMul", ["h", "last"], ["out"])]
+             node("If", ["positive"], ["h"], name="/if", then_branch=then, else_branch=other),
+             node("MatMul", ["h", "last"], ["out"])]
     tensors = [numpy_helper.from_array(v, k) for k, v in branch_weights().items()]
     tensors.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
     graph = helper.make_graph(nodes, "branch", [value("x", ["N", WIDTH])], [value("out", ["N", OUT])], tensors)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), HERE / "branch.onnx")
+
+
+def until():
+    nodes = [node("MatMul", ["h", "w"], ["a"]), node("Add", ["a", "h"], ["h1"]), node("Mul", ["h1", "h1"], ["square"]),
+             node("ReduceMean", ["square"], ["mean"], keepdims=0), node("Less", ["mean", "four"], ["on"])]
+    inputs = [value("number", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("h")]
+    body = helper.make_graph(nodes, "until", inputs, [value("on", [], TensorProto.BOOL), value("h1")])
+    nodes = [node("Loop", ["ten", "", "x"], ["h"], name="/until", body=body), node("MatMul", ["h", "last"], ["out"])]
+    tensors = [numpy_helper.from_array(v, k) for k, v in until_weights().items()]
+    tensors.append(numpy_helper.from_array(np.int64(10), "ten"))
+    graph = helper.make_graph(nodes, "until", [value("x", ["N", WIDTH])], [value("out", ["N", OUT])], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), HERE / "until.onnx")
+
+
+def until_weights():
+    r = np.random.default_rng(3)
+    shapes = {"w": (WIDTH, WIDTH), "last": (WIDTH, OUT)}
+    return {"four": np.array(4, np.float32), **{k: (r.standard_normal(s) * 0.2).astype(np.float32) for k, s in shapes.items()}}
 
 
 def branch_weights():
@@ -79,9 +99,9 @@ def branch_weights():
     return {k: (r.standard_normal(s) * 0.4).astype(np.float32) for k, s in shapes.items()}
 
 
-def train(w, x, target, forward):
+def train(w, x, target, forward, rate=0.5):
     w = {k: torch.tensor(v, dtype=torch.float64, requires_grad=True) for k, v in w.items()}
-    optimizer = torch.optim.SGD(w.values(), lr=0.5, momentum=0.9)
+    optimizer = torch.optim.SGD(w.values(), lr=rate, momentum=0.9)
     x, target = torch.tensor(x, dtype=torch.float64), torch.tensor(target, dtype=torch.float64)
     losses = []
     for step in range(5):
@@ -113,6 +133,14 @@ def either(w, x):
     return h @ w["last"]
 
 
+def doubled(w, x):
+    for _ in range(10):
+        x = x @ w["w"] + x
+        if (x ** 2).mean() >= w["four"]:
+            break
+    return x @ w["last"]
+
+
 def main():
     r = np.random.default_rng(1)
     x = r.standard_normal((2 * BATCH, STEPS, WIDTH)).astype(np.float32)
@@ -123,12 +151,14 @@ def main():
     save("numbered", numbered(), STEPS)
     save("long", scan(), 10 * STEPS)
     branch()
+    until()
     rows = r.standard_normal((2 * BATCH, WIDTH)).astype(np.float32)
     rows[:BATCH] += 1
     rows[BATCH:] -= 1
     np.save(HERE / "rows.npy", rows)
     np.save(HERE / "goals.npy", target[:, 0])
-    expected = {"scan": train(weights(), x, target, cells), "branch": train(branch_weights(), rows, target[:, 0], either)}
+    expected = {"scan": train(weights(), x, target, cells), "branch": train(branch_weights(), rows, target[:, 0], either),
+                "until": train(until_weights(), rows, target[:, 0], doubled, 0.05)}
     (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
