@@ -199,7 +199,8 @@ bool import_loop(Node *n) {
   const Onnx__AttributeProto *body = node_attr(n, "body");
   int carried = n->n_in - 2, n_body = body && body->g ? (int)body->g->n_output : 0;
   int n_slices = n_body - 1 - carried;
-  if (carried < 0 || n_slices < 0) return node_fail(n, "its body has %d results", n_body);
+  if (!body || !body->g || carried < 0 || n_slices < 0)
+    return node_fail(n, "its body has %d results", n_body);
   Binding *in = arena_array(im->a, Binding, carried + 2),
           *out = arena_array(im->a, Binding, n_body);
   Value **slice = arena_array(im->a, Value *, (n_slices + 1) * (MOST_ITERATIONS + 1));
@@ -325,7 +326,7 @@ bool import_scan(Node *n) {
   int scanned = asked >= 1 && asked <= n->n_in ? (int)asked : 0, states = n->n_in - scanned;
   const Onnx__AttributeProto *body = node_attr(n, "body");
   int n_body = body && body->g ? (int)body->g->n_output : 0, n_slices = n_body - states;
-  if (scanned < 1 || states < 0 || n_slices < 0)
+  if (!body || !body->g || scanned < 1 || states < 0 || n_slices < 0)
     return node_fail(n, "has %d operands, of which %d are scanned", n->n_in, scanned);
   int64_t count = -1;
   int *axis = arena_array(n->a, int, scanned);

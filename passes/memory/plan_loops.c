@@ -128,6 +128,7 @@ bool loops_plan(Graph *g, Meets meets, int64_t align, Arena *scratch, Diag *d) {
 
 // Places `v` at `offset` from the place of `at`.
 static void place_at(Value *v, const Value *at, int64_t offset) {
+  if (!at) BUG("a value of a body has no workspace");
   v->offset = at->offset < 0 ? -1 : at->offset + offset;
   v->slots = at->slots;
   v->stride = at->stride;

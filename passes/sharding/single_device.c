@@ -44,6 +44,7 @@ Module *graph_on_one_device(const Graph *g, int64_t slices, const char *more) {
   diag_quiet(quiet, true);
   // The copy has no other graphs than those that this one runs.
   Graph *graph = graph_find(copy, g->name);
+  if (!graph) BUG("a copy of a module lacks a graph");
   for (Graph *other = copy->graphs, *next; other; other = next) {
     next = other->next;
     if (other != graph && !runs(graph, other)) graph_erase(other);
@@ -51,8 +52,9 @@ Module *graph_on_one_device(const Graph *g, int64_t slices, const char *more) {
   // It is the first.
   if (graph != copy->graphs) {
     Graph *before = copy->graphs;
-    while (before->next != graph)
+    while (before && before->next != graph)
       before = before->next;
+    if (!before) BUG("a graph is not among those of its module");
     before->next = graph->next;
     graph->next = copy->graphs;
     copy->graphs = graph;
