@@ -21,8 +21,8 @@ typedef struct Repeat {
 // report, if the body does not fit a loop: `why`; false after a report, with `why` NULL.
 bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char **why);
 
-// Imports a branch that runs if `times` is 1 and not if it is 0, an i64[].  Results: those of the branch,
-// else io_result; without these, zeros.  False after a report.
+// Imports a branch that runs if `times` is 1 and not if it is 0, an i64[].  Results: those of the
+// branch, else io_result; without these, zeros.  False after a report.
 bool onnx_branch(Node *n, const char *attribute, Value *times, Binding *io_result, int n_results);
 
 // The graph of an attribute, which sees the names around it (onnx_ops_control.c).

@@ -71,9 +71,10 @@ static bool run_branch(Node *n) {
   Value *no = build_op(n->b, OP_offset, IN(node_unary(n, OP_neg, yes)), ATTRS(a_f("by", 1)));
   onnx_evaluate_new(n->im, n);
   Binding *out = arena_array(n->a, Binding, n->n_out);
-  if (!no || !onnx_branch(n, "then_branch", yes, out, n->n_out) ||
-      !onnx_branch(n, "else_branch", no, out, n->n_out))
-    return false;
+  if (!no) return false;
+  // Of a branch that fails, the other one is imported as well: its problems are reported, too.
+  bool ok = onnx_branch(n, "then_branch", yes, out, n->n_out);
+  if (!onnx_branch(n, "else_branch", no, out, n->n_out) || !ok) return false;
   for (int i = 0; i < n->n_out; i++)
     result(n, i, &out[i]);
   return true;

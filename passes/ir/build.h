@@ -53,7 +53,7 @@ Value *build_scale(Builder *b, Value *x, double by);
 Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n); // of one dimension
 // Every `step`th element along one dimension.
 Value *build_slice_step(Builder *b, Value *x, int dim, int64_t start, int64_t step, int64_t n);
-Value *build_reshape(Builder *b, Value *x, int ndim, const int64_t *dim);    // x if unchanged
+Value *build_reshape(Builder *b, Value *x, int ndim, const int64_t *dim); // x if unchanged
 Value *build_scalar(Builder *b, Value *x); // of one element, reshaped to a scalar
 Value *build_transpose(Builder *b, Value *x, const int64_t *perm);          // x itself if identity
 Value *build_broadcast(Builder *b, Value *x, int ndim, const int64_t *dim); // numpy's rule

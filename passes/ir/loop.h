@@ -14,8 +14,8 @@
 // are the last states, slices of all iterations, and `summed` sums, from zero on.  With `reverse`
 // the iterations go from the last slice to the first, in operands and results.
 //
-// With `times`, as many of the first `count` iterations run as that operand, an i64, says; the slices of
-// the others are zero.  A loop of one iteration that runs or not is a branch:
+// With `times`, as many of the first `count` iterations run as that operand, an i64, says; the
+// slices of the others are zero.  A loop of one iteration that runs or not is a branch:
 //
 //     %y = loop @then %zero, %x, %n count=1 carried=1 times=3      if n: then(x), else 0
 //

@@ -160,7 +160,7 @@ static bool read_case(Case *c, Module *types) {
     if (!f) break;
     fclose(f);
     if (n == MAX_INPUTS) return diag_error(c->d, NULL, "more than %d inputs", MAX_INPUTS);
-    if (!onnx_tensor_read(path, true, types, c->a, &t[n], c->d)) return false;
+    if (!onnx_tensor_read(path, true, NULL, types, c->a, &t[n], c->d)) return false;
     files[n] = path;
   }
   OnnxOptions o = {.keep_f64 = true, .hints = files, .n_hints = n};
