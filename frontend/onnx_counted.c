@@ -442,7 +442,8 @@ static int regrouped(Node *n, Counted *c, const Ints *shape) {
       if (product(y->dim, 0, i) != 1 || rest == 0 || after % rest != 0 || y->dim[i] == 1) continue;
       found = i;
       n_found = 1;
-      c->count = node_mul(n, c->count, node_scalar(n, DT_i64, (double)(after / rest)));
+      const int64_t each = after / rest; // elements of the joined dimensions
+      c->count = node_mul(n, c->count, node_scalar(n, DT_i64, (double)each));
     }
   }
   if (n_found != 1) return refuse(n, "it joins or splits a dimension whose length depends on data");

@@ -336,7 +336,7 @@ bool bit_cast_rule(const Op *op, Dims *dims, Diag *d) {
   if (dtype_bytes[from] != dtype_bytes[to] || to == DT_bool)
     return diag_error(d, op->loc, "bit_cast: the elements of %s are no elements of %s",
                       dtype_name[from], dtype_name[to]);
-  return from_row(op, dims, d);
+  return dims_parse(dims, op, "* -> *", d);
 }
 
 bool bit_cast_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
