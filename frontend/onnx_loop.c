@@ -274,7 +274,9 @@ bool onnx_branch(Node *n, const char *attribute, Value *times, Binding *io_resul
   Binding *result = arena_array(im->a, Binding, n_results);
   if (!onnx_import_body(n, attribute, NULL, NULL, 0, result, n_results)) return false;
   const char *why = branch_misfit(n, first_of_body(&o), result, io_result, n_results);
-  if (why) return node_fail(n, "%s", why);
+  if (why)
+    return node_fail_as(n, PROBLEM_control_flow, problem_info[PROBLEM_control_flow].way_out, "%s",
+                        why);
   // All its ops are of the branch, but constants, which other names may stand for.
   bool *depends = arena_array(im->a, bool, g->n_values);
   for (const Op *op = first_of_body(&o); op; op = op->next)

@@ -133,7 +133,10 @@ static bool try_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, bool
   if (onnx_loop(n, r, out, n_stacked, &why)) return true;
   // An error of the file is one in any case.
   retry &= diag_errors(im->d) == errors;
-  if (!retry) return why ? node_fail(n, "%s", why) : false;
+  if (!retry)
+    return why ? node_fail_as(n, PROBLEM_control_flow, problem_info[PROBLEM_control_flow].way_out,
+                              "%s", why)
+               : false;
   // The problems may be those of an iteration whose number is not known.
   im->problems.all.n = problems;
   n->b->failed = false;

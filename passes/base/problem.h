@@ -1,9 +1,9 @@
 // The kinds of problems, from problems.def, and lists of problems that are reported together.
 //
-//     m.onnx:/nms: error: NonMaxSuppression is not supported (17 nodes) [NN101]
-//     m.onnx:/nms: note: NonMaxSuppression, opset 13, of f32[1,100,4], f32[1,8,100]
-//     m.onnx:/nms_1: note: NonMaxSuppression, opset 13, of f32[1,100,4], f32[1,8,100]
-//     m.onnx:/nms_2: note: NonMaxSuppression, opset 13, of f32[1,100,4], f32[1,8,100]
+//     m.onnx:/image: error: ImageDecoder is not supported (17 nodes) [NN101]
+//     m.onnx:/image: note: ImageDecoder, opset 20, of u8[4096]
+//     m.onnx:/image_1: note: ImageDecoder, opset 20, of u8[4096]
+//     m.onnx:/image_2: note: ImageDecoder, opset 20, of u8[4096]
 //     note: … and 14 more
 //     hint: …
 //
