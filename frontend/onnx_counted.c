@@ -597,8 +597,8 @@ static bool pad_high(Node *n) {
   return pad_reduced(n, node_extreme(n->in[0]->type->dtype, true));
 }
 
-// Padding writes the first row once more, or combines a row with the neutral element.  The copies
-// of the first row pass no gradient: it would count several times.
+// Padding writes the last row once more, after which no other row of its index comes, or combines a
+// row with the neutral element.  The copies pass no gradient: that row's would count several times.
 static bool pad_scattered(Node *n) {
   const Counted *index = node_counted(n, n->in[1]), *u = node_counted(n, n->in[2]);
   const char *how = node_str(n, "reduction", "none");
@@ -614,8 +614,8 @@ static bool pad_scattered(Node *n) {
   Counted c = *index;
   // Indices of the padding are in range.
   Value *at = node_count_up(n, c.bound), *rows = n->in[2];
-  Value *valid = at ? node_valid(n, &(Counted){c.count, 0, c.bound}, at->type) : NULL;
-  Value *row = valid ? build_where(n->b, valid, at, node_like(n, at, 0)) : NULL;
+  Value *last = node_clip(n, node_offset(n, c.count, -1), 0, (double)c.bound);
+  Value *row = at && last ? node_binary(n, OP_min, at, last) : NULL;
   Attrs along = ATTRS(a_i("axis", c.axis));
   n->in[1] = row ? build_op(n->b, OP_gather, IN(n->in[1], row), along) : NULL;
   if (str_equal(how, "none")) {

@@ -292,7 +292,7 @@ bool node_fail_as(Node *n, ProblemKind kind, const char *hint, const char *fmt, 
   if (!is_first_problem(n)) return false;
   va_list args;
   va_start(args, fmt);
-  fail(n, kind, hint, fmt, args);
+  fail(n, kind, hint ? hint : problem_info[kind].way_out, fmt, args);
   va_end(args);
   return false;
 }

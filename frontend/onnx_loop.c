@@ -6,6 +6,12 @@
 // Then the ops that depend on these move into a graph of their own.  All others are the same in
 // every iteration: they stay, and the loop reads their results, as it reads weights.  A constant is
 // made again in the body, where it can be folded.
+//
+// A condition that depends on data is one more state, and masks the others:
+//
+//     Loop  while c(s): s = f(s)        body(s, on) -> where(on, f(where(on, s, s0)), s), on and c(f(s))
+//
+// The branches of an If on data are two loops of one iteration or none.
 
 #include "frontend/onnx_loop.h"
 
@@ -23,7 +29,7 @@ typedef struct Outline {
   Diag *d;
 } Outline;
 
-// Without an early end a loop whose condition depends on data has this many iterations at most.
+// A loop on a data condition runs all iterations up to its bound, and this is the largest one.
 enum { MOST_MASKED = 4096 };
 
 static Op *first_of_body(const Outline *o) {
@@ -95,6 +101,27 @@ static bool is_data(const Node *n, const Outline *o, const Value *v, const Value
   return own[v->id] ? data[v->id] : !node_known(n, v);
 }
 
+// After the end of the loop the body repeats the first iteration.  Another one might look up a row
+// that no table has, or have infinite derivatives, which times zero are not zero.  `number` may be
+// NULL.  False after an error.
+static bool repeat_first(Outline *o, const Node *n, const Repeat *r, const Value *active,
+                         Value *const *state, const Value *number) {
+  Builder b = {.g = o->body, .origin = n->b->origin, .d = o->d};
+  for (int i = 0; i < r->n_carried; i++) {
+    const Type *t = state[i]->type;
+    Value *first = inside(o, r->carried[i].v);
+    Value *all = build_broadcast(&b, o->of[active->id], t->ndim, t->dim);
+    if (first) first = build_where(&b, all, o->of[state[i]->id], first);
+    if (!first || b.failed) return false;
+    o->of[o->stand_in[i]->id] = first;
+  }
+  if (number) {
+    Value *zero = build_fill(&b, DT_i64, 0, NULL, 0);
+    o->of[number->id] = build_where(&b, o->of[active->id], o->of[number->id], zero);
+  }
+  return !b.failed;
+}
+
 // The condition as one more state.  After the end of the loop the other states stay.  Returns the
 // next condition; the result with number 0 is the one that the body computes.
 static Value *mask_states(Node *n, const Repeat *r, Value *active, Value *const *state,
@@ -156,7 +183,7 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
   // The number of the iteration is a slice of 0, 1, 2 ….
   int n_in = r->n_carried + r->n_sliced, first = r->numbered ? 2 : 0,
       n_results = r->n_carried + n_stacked;
-  Value **stand_in = arena_array(im->a, Value *, n_in + 2);
+  Value **stand_in = arena_array(im->a, Value *, n_in + 2 + r->n_carried);
   Binding *in = arena_array(im->a, Binding, n_in + 2),
           *result = arena_array(im->a, Binding, n_results + 1);
   Outline o = {.im = im, .before = g->last, .d = n->b->d, .stand_in = stand_in};
@@ -177,14 +204,21 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
   }
   bool ok = onnx_import_body(n, "body", NULL, in, first + n_in, result, n_results + r->numbered);
   const Value *more = ok && r->numbered ? result[0].v : NULL;
+  // A condition on the number of the iteration alone ends few iterations when they are put in
+  // place.
   bool masked = more && type_count(more->type) == 1 && more->type->dtype == DT_bool &&
-                (r->begins || is_data(n, &o, more, number));
+                (r->begins || is_data(n, &o, more, number) ||
+                 (!node_known(n, more) && r->count > MOST_ITERATIONS));
   if (ok) *why = misfit(n, r, result, first_of_body(&o), n_results, masked);
-  Value *active = NULL, *next = NULL;
+  Value *active = NULL, *next = NULL, **state = NULL;
   if (masked && !*why) {
     active = stand_in[o.n_stand_ins++] =
         graph_param(g, NULL, type_scalar(im->m, DT_bool), ROLE_input, n->b->origin.loc);
-    next = mask_states(n, r, active, stand_in, result);
+    state = stand_in + o.n_stand_ins;
+    for (int i = 0; i < r->n_carried; i++)
+      stand_in[o.n_stand_ins++] =
+          graph_param(g, NULL, stand_in[i]->type, ROLE_input, n->b->origin.loc);
+    next = mask_states(n, r, active, state, result);
     ok = next != NULL;
   }
   // Ops that depend on the stand-ins are of the body.
@@ -206,10 +240,12 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
   for (int i = 0; i <= n_in; i++) {
     if (i == r->n_carried && active)
       o.of[active->id] = graph_param(o.body, NULL, active->type, ROLE_none, NULL);
-    if (i < n_in || numbered)
-      o.of[stand_in[i]->id] = graph_param(o.body, NULL, stand_in[i]->type, ROLE_none, NULL);
+    if (i >= n_in && !numbered) continue;
+    const Value *at = active && i < r->n_carried ? state[i] : stand_in[i];
+    o.of[at->id] = graph_param(o.body, NULL, at->type, ROLE_none, NULL);
   }
-  ok = outline_ops(&o, depends);
+  ok = (!active || repeat_first(&o, n, r, active, state, numbered ? number : NULL)) &&
+       outline_ops(&o, depends);
   for (int i = 0; ok && i <= n_results; i++) {
     Value *v = i == r->n_carried && next ? inside(&o, next) : NULL;
     if (v) graph_output(o.body, v, NULL);
@@ -218,7 +254,7 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
     ok = v != NULL;
     if (ok) graph_output(o.body, v, NULL);
   }
-  Value **operand = arena_array(im->a, Value *, n_in + 2 + o.invariant.n);
+  Value **operand = arena_array(im->a, Value *, n_in + 3 + o.invariant.n);
   int n_operands = 0;
   for (int i = 0; i <= n_in; i++) {
     if (i == r->n_carried && active)
@@ -229,12 +265,20 @@ bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char
   if (numbered) operand[n_operands++] = node_count_up(n, r->count);
   for (int i = 0; i < o.invariant.n; i++)
     operand[n_operands++] = o.invariant.at[i];
+  // No iteration runs if the condition is false before the first.
+  if (r->begins) {
+    Value *times =
+        node_mul(n, build_cast(n->b, r->begins, DT_i64), node_scalar(n, DT_i64, (double)r->count));
+    graph_param(o.body, NULL, type_scalar(im->m, DT_i64), ROLE_none, NULL);
+    operand[n_operands++] = times;
+  }
   const Op *op = NULL;
   if (ok && !n->b->failed)
     op = op_new_calling(g, NULL, OP_loop, o.body, operand, n_operands,
                         (Attr[]){a_i("count", r->count), a_i("carried", r->n_carried + masked),
-                                 a_i("sliced", r->n_sliced + numbered), a_b("reverse", r->reverse)},
-                        4, n->b->origin, n->b->d);
+                                 a_i("sliced", r->n_sliced + numbered), a_b("reverse", r->reverse),
+                                 a_i("times", r->begins ? n_operands : 0)},
+                        5, n->b->origin, n->b->d);
   erase_originals(&o, op);
   if (!op) {
     graph_erase(o.body);
@@ -275,8 +319,10 @@ bool onnx_branch(Node *n, const char *attribute, Value *times, Binding *io_resul
   if (!onnx_import_body(n, attribute, NULL, NULL, 0, result, n_results)) return false;
   const char *why = branch_misfit(n, first_of_body(&o), result, io_result, n_results);
   if (why)
-    return node_fail_as(n, PROBLEM_control_flow, problem_info[PROBLEM_control_flow].way_out, "%s",
-                        why);
+    return node_fail_as(n, PROBLEM_control_flow,
+                        "give the results of both branches one shape, or compute both and select "
+                        "with Where",
+                        "%s", why);
   // All its ops are of the branch, but constants, which other names may stand for.
   bool *depends = arena_array(im->a, bool, g->n_values);
   for (const Op *op = first_of_body(&o); op; op = op->next)

@@ -5,6 +5,8 @@
 
 #include "frontend/onnx_walk.h"
 
+enum { MOST_ITERATIONS = 64 }; // of a loop that is put in place
+
 // A loop over `count` iterations: operands and results as those of the op (ir/loop.h).
 typedef struct Repeat {
   int64_t count;

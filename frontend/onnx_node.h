@@ -131,7 +131,7 @@ bool node_padding_row(const Node *n, const Value *table, int64_t *row);
 // Reports that the node cannot be compiled, and returns false.  Nodes with the same message are
 // reported together.
 bool node_fail(Node *n, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// The same for another kind of problem than PROBLEM_form, with a hint or NULL.
+// The same for another kind of problem than PROBLEM_form.  Hint NULL: the way out of its row.
 bool node_fail_as(Node *n, ProblemKind kind, const char *hint, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
 // The same with a hint.

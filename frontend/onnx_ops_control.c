@@ -13,7 +13,7 @@
 
 // A loop of more nodes than MOST_NODES would be a large program: an LSTM cell of 128 iterations
 // takes the C compiler 16 s.
-enum { MOST_ITERATIONS = 64, MOST_NODES = 192 };
+enum { MOST_NODES = 192 };
 
 // Imports the graph of an attribute, which sees the names around it, with its inputs bound to `in`.
 // `part`: of the names of its nodes, or NULL.  False after a report.
@@ -123,20 +123,17 @@ static bool ends_early(const Onnx__GraphProto *g) {
 }
 
 // Imports a loop that stays one.  If its body does not fit, but its iterations can be put in place,
-// *io_in_place is set, and nothing is reported.
-static bool try_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, bool *io_in_place) {
+// *io_in_place is set, *why is the reason, and nothing is reported.
+static bool try_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, bool *io_in_place,
+                     const char **why) {
   Import *im = n->im;
   bool retry = *io_in_place;
   int problems = im->problems.all.n, errors = diag_errors(im->d);
-  const char *why;
   *io_in_place = false;
-  if (onnx_loop(n, r, out, n_stacked, &why)) return true;
+  if (onnx_loop(n, r, out, n_stacked, why)) return true;
   // An error of the file is one in any case.
   retry &= diag_errors(im->d) == errors;
-  if (!retry)
-    return why ? node_fail_as(n, PROBLEM_control_flow, problem_info[PROBLEM_control_flow].way_out,
-                              "%s", why)
-               : false;
+  if (!retry) return *why ? node_fail_as(n, PROBLEM_control_flow, NULL, "%s", *why) : false;
   // The problems may be those of an iteration whose number is not known.
   im->problems.all.n = problems;
   n->b->failed = false;
@@ -177,19 +174,20 @@ static Value *stacked(Node *n, Value *const *slice, int count, int axis, bool re
 
 static bool few(Node *n, int64_t count) {
   return count <= MOST_ITERATIONS ||
-         node_fail_as(n, PROBLEM_control_flow, problem_info[PROBLEM_control_flow].way_out,
+         node_fail_as(n, PROBLEM_control_flow, NULL,
                       "%lld iterations are not supported; the limit is %d", (long long)count,
                       MOST_ITERATIONS);
 }
 
-// The condition of a further iteration, which must be known; true without one.
-static bool continues(Node *n, const Value *condition, bool *out) {
+// The condition of a further iteration, which must be known; true without one.  `why`: the reason
+// that the loop does not stay one, or NULL.
+static bool continues(Node *n, const Value *condition, const char *why, bool *out) {
   *out = true;
   if (!condition) return true;
   const Tensor *t = onnx_hinted(n, condition);
   if (!t || type_count(t->type) != 1)
-    return node_fail_as(n, PROBLEM_control_flow, problem_info[PROBLEM_control_flow].way_out,
-                        "its condition depends on data, which is not supported");
+    return node_fail_as(n, PROBLEM_control_flow, NULL, "%s",
+                        why ? why : "its condition depends on data, which is not supported");
   *out = tensor_i(t, 0) != 0;
   return true;
 }
@@ -212,21 +210,24 @@ bool import_loop(Node *n) {
     in[2 + i] = operand(n, 2 + i);
   bool more;
   int count = 0;
+  const char *why = NULL;
   Value *begins = node_in(n, 1) && !onnx_hinted(n, node_in(n, 1)) ? node_in(n, 1) : NULL;
   more = begins != NULL;
   if (begins && type_count(begins->type) != 1)
     return node_fail(n, "its condition is not one value");
-  if (!begins && !continues(n, node_in(n, 1), &more)) return false;
+  if (!begins && !continues(n, node_in(n, 1), NULL, &more)) return false;
   if (more && node_in(n, 0) && (begins || ends_early(body->g) || !is_short(body, most))) {
     // The condition may end a loop of many iterations after a few: then these are put in place.
     Repeat r = {.count = most, .n_carried = carried, .carried = in + 2, .numbered = true};
     bool in_place = !begins && (most <= MOST_ITERATIONS || node_in(n, 1));
     if (begins) r.begins = build_scalar(n->b, begins);
-    bool made = try_loop(n, &r, out, n_slices, &in_place);
+    bool made = try_loop(n, &r, out, n_slices, &in_place, &why);
     for (int i = 0; made && i < carried + n_slices; i++)
       result(n, i, &out[i]);
     if (made || !in_place) return made;
   }
+  if (more && !why && !node_in(n, 0))
+    why = "its condition depends on data, and nothing bounds its iterations";
   for (; more && count < most; count++) {
     if (!few(n, count + 1)) return false;
     in[0] = (Binding){.v = node_scalar(n, DT_i64, count)};
@@ -238,7 +239,7 @@ bool import_loop(Node *n) {
       in[2 + i] = out[1 + i];
     for (int i = 0; i < n_slices; i++)
       slice[i * (MOST_ITERATIONS + 1) + count] = out[1 + carried + i].v;
-    if (!continues(n, out[0].v, &more)) return false;
+    if (!continues(n, out[0].v, why, &more)) return false;
   }
   for (int i = 0; i < carried; i++)
     result(n, i, &in[2 + i]);
@@ -302,7 +303,8 @@ static bool scan_loop(Node *n, int states, int scanned, const int *axis, int64_t
   onnx_evaluate_new(im, n);
   r.carried = carried;
   r.sliced = sliced;
-  if (!try_loop(n, &r, out, n_slices, io_in_place)) return false;
+  const char *why;
+  if (!try_loop(n, &r, out, n_slices, io_in_place, &why)) return false;
   for (int i = 0; i < states; i++)
     result(n, i, &out[i]);
   for (int i = 0; i < n_slices && states + i < n->n_out; i++) {

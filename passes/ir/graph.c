@@ -125,6 +125,15 @@ void graph_erase(Graph *g) {
   *at = g->next;
 }
 
+void graph_erase_uncalled(Graph *g) {
+  for_each_graph(caller, g->module)
+    for_each_op(op, caller)
+      if (op->callee == g) return;
+  graph_erase(g);
+  for_each_op(op, g)
+    if (op->kind == OP_loop) graph_erase_uncalled(op->callee);
+}
+
 void graph_renumber(Graph *g) {
   g->n_ops = g->n_values = 0;
   // Values are numbered in the order of their definitions.
@@ -381,4 +390,6 @@ void op_erase(Op *op) {
   for (int i = 0; i < op->n_in; i++)
     use_unlink(&op->in[i]);
   list_remove(op);
+  // No other op runs the body of a loop.
+  if (op->kind == OP_loop) graph_erase_uncalled(op->callee);
 }

@@ -294,6 +294,8 @@ Graph *graph_find(const Module *m, const char *name);
 Graph *graph_clone(Graph *g, const char *name); // appended; values keep their names
 void graph_erase(Graph *g);                     // must not be called, which the verifier checks
 
+void graph_erase_uncalled(Graph *g); // unless an op runs it; and bodies of its loops likewise
+
 Value *graph_param(Graph *g, const char *name, const Type *type, Role role, const Loc *loc);
 void graph_output(Graph *g, Value *v, const char *label);
 void graph_update(Graph *g, Value *target, Value *v);
@@ -385,7 +387,7 @@ Origin origin_for(Arena *a, Origin for_whom, const char *why);
 
 void op_set_in(Op *op, int i, Value *v);
 void op_move_before(Op *op, Op *at);     // to the end if `at` is NULL
-void op_erase(Op *op);                   // its results must be unused
+void op_erase(Op *op);                   // its results must be unused; a loop's body goes with it
 bool op_retype(Op *op, Diag *d);         // infers the result types after a change of operands
 void value_replace(Value *v, Value *by); // every use of `v` becomes a use of `by`
 void value_set_name(Value *v, const char *name); // made unique with a suffix if it is taken

@@ -55,8 +55,6 @@ const Layout *loop_slice_layout(Module *m, const Layout *layout);
 // error.
 Op *loop_replace(Op *op, Graph *body, Value *const *in, int n_in, LoopForm form, const int *result,
                  Diag *d);
-// Erases the graph if no op runs it.
-void graph_erase_uncalled(Graph *g);
 // The operand of a loop that a parameter of its body stands for, if the body has one caller; or
 // NULL.
 Value *loop_operand(const Value *param);

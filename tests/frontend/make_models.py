@@ -651,6 +651,18 @@ def ends_early():
                                             numpy_helper.from_array(np.int64(8), "eight")])
 
 
+def past_end():
+    """A loop that ends by data after 3 iterations of 8: a fourth one would look up a row that there is not, and the derivative of
+    its root is infinite."""
+    until = body([node("Gather", "table i", "r", "/row"), node("Sub", "three c", "e"), node("Sqrt", "e", "f", "/root"),
+                  node("Add", "c f", "g"), node("Add", "g r", "h"), node("Min", "h three", "d"),
+                  node("ReduceMax", "d", "m", keepdims=0), node("Less", "m three", "on")], "i go c", "on d")
+    return model([node("Loop", "eight _ x", "y", "/until", body=until), node("ReduceSum", "y", "sum", keepdims=0)],
+                 [value("x", (2,))], "sum", [numpy_helper.from_array(np.zeros((3, 2), np.float32), "table"),
+                                             numpy_helper.from_array(np.float32(3), "three"),
+                                             numpy_helper.from_array(np.int64(8), "eight")])
+
+
 def long_loop_errors():
     """Long loops that fit none: a state that grows, a condition of data, a random number, a body of an unknown operator."""
     grows = body([node("Concat", "c c", "d", "/cat", axis=0), node("Identity", "go", "on")], "i go c", "on d")
@@ -1226,7 +1238,7 @@ def main():
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
               quantized_errors, quantized_between, halves, group_norm_of_pytorch, einsum_attention, hostile, branch_errors, loops,
-              loop_errors, grown_state, ends_early, long_loop_errors, signal_errors, dft_errors, types, too_large,
+              loop_errors, grown_state, ends_early, past_end, long_loop_errors, signal_errors, dft_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, sequence_inputs, inference_forms, external, cycle,
               missing, twice, unknown, many_unknown, refused_bodies, one_round, sequence_first, untrained, newer_opset, odd_inputs,

@@ -600,16 +600,8 @@ Value *loop_operand(const Value *param) {
   return NULL;
 }
 
-void graph_erase_uncalled(Graph *g) {
-  for_each_graph(caller, g->module)
-    for_each_op(op, caller)
-      if (op->callee == g) return;
-  graph_erase(g);
-}
-
 Op *loop_replace(Op *op, Graph *body, Value *const *in, int n_in, LoopForm form, const int *result,
                  Diag *d) {
-  Graph *was = op->callee;
   Op *made = op_new_calling(op->graph, op, OP_loop, body, in, n_in,
                             (Attr[]){a_i("count", form.count), a_i("carried", form.carried),
                                      a_i("sliced", form.sliced), a_i("summed", form.summed),
@@ -630,6 +622,5 @@ Op *loop_replace(Op *op, Graph *body, Value *const *in, int n_in, LoopForm form,
     if (name) value_set_name(by, name);
   }
   op_erase(op);
-  graph_erase_uncalled(was);
   return made;
 }
