@@ -17,8 +17,8 @@
 //     Shape, Size              have the count.  Reshape, Expand, Slice, ConstantOfShape and Range
 //                              read it where it is the length of their result
 //
-// Operands with the same count are those whose counts are the same ops of the same values: a mask
-// that an exporter wrote twice is one mask.
+// Two counts are the same if they are the same ops of the same values: a mask that an exporter wrote
+// twice is one mask.
 
 #include <stdlib.h>
 #include <string.h>
@@ -218,8 +218,11 @@ bool onnx_check_bounds(Import *im) {
 bool onnx_check_bounds_used(Import *im) {
   for (int i = 0; i < im->o->n_bounds; i++) {
     if (im->bound_used[i]) continue;
-    diag_error(im->d, im->file->loc,
-               "--bound '%s' names no result of a length that depends on data", im->o->bounds[i]);
+    // A node that failed has no result.
+    if (im->problems.all.n) continue;
+    diag_problem(im->d, PROBLEM_no_match, im->file->loc,
+                 "--bound '%s' names no result of a length that depends on data",
+                 im->o->bounds[i]);
     diag_hint(im->d,
               "such are results of NonZero, Compress, Unique and NonMaxSuppression, named by "
               "the node or the result");
@@ -299,6 +302,13 @@ static int broadcast_axis(Node *n, int ndim, int from, int to) {
 static int elementwise(Node *n, Counted *c) {
   (void)c;
   return n->out[0] ? broadcast_axis(n, n->out[0]->type->ndim, 0, n->n_in) : FAILED;
+}
+
+// Operand 0 has the elements; of the others only the type is read.
+static int first_only(Node *n, Counted *c) {
+  (void)c;
+  const Counted *x = node_counted(n, n->in[0]);
+  return x ? x->axis : NONE;
 }
 
 // The attribute `axis`, from the start.
@@ -669,7 +679,7 @@ static const struct {
     {"Mean", ALL, NULL, elementwise},
     {"Where", ALL, NULL, elementwise},
     {"Cast", ALL, NULL, elementwise},
-    {"CastLike", FIRST, NULL, elementwise},
+    {"CastLike", ALL, NULL, first_only},
     {"Identity", ALL, NULL, elementwise},
     {"Dropout", FIRST, NULL, elementwise},
     {"BitShift", ALL, NULL, elementwise},

@@ -13,7 +13,7 @@
 
 #include "data.pb-c.h"
 
-// What all files of a model share.
+// The arguments that all files of a model share.
 typedef struct Reader {
   bool keep;
   OnnxStrings *strings; // NULL: they are refused

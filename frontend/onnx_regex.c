@@ -115,7 +115,7 @@ static bool read_code(Parser *p, uint32_t *out) {
   return true;
 }
 
-// Reads \x41 or \x{1F600}, from behind the x.
+// Reads \x41 or \x{1F600}, after the x.
 static bool read_hex(Parser *p, uint32_t *out) {
   bool braces = *p->at == '{';
   p->at += braces;
@@ -131,7 +131,7 @@ static bool read_hex(Parser *p, uint32_t *out) {
   return true;
 }
 
-// Reads an escape, from behind the backslash: a class, or one character.
+// Reads an escape, after the backslash: a class, or one character.
 static bool read_escape(Parser *p, bool *is_class, uint32_t *out) {
   static const char letters[] = "afnrtv", codes[] = "\a\f\n\r\t\v";
   char c = *p->at;
@@ -185,7 +185,7 @@ static bool read_posix(Parser *p) {
   return wrong(p, "a class of characters is unknown");
 }
 
-// set: '[' '^'? (class | code ('-' code)?)+ ']', from behind the bracket
+// set: '[' '^'? (class | code ('-' code)?)+ ']', after the bracket
 static bool read_set(Parser *p) {
   Step set = {.kind = STEP_set, .first = p->r->ranges.n};
   if (*p->at == '^') {
@@ -227,7 +227,7 @@ static bool read_set(Parser *p) {
 
 static bool read_alternatives(Parser *p);
 
-// group: '(' ('?:' | '?P<name>' | '?<name>')? alternatives ')', from behind the parenthesis
+// group: '(' ('?:' | '?P<name>' | '?<name>')? alternatives ')', after the parenthesis
 static bool read_group(Parser *p) {
   if (*p->at == '?') {
     p->at++;

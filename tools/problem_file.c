@@ -2,10 +2,10 @@
 //
 //     {"version": "1.0", "model": "m.onnx", "succeeded": false, "problems": [
 //       {"severity": "error", "code": "NN101", "name": "operator",
-//        "cause": "NonMaxSuppression is not supported",
-//        "operator": "NonMaxSuppression", "domain": "", "opset": 13,
-//        "places": [{"file": "m.onnx", "node": "/nms", "line": null, "column": null,
-//                    "types": "f32[1,100,4], f32[1,8,100]"}],
+//        "cause": "ImageDecoder is not supported",
+//        "operator": "ImageDecoder", "domain": "", "opset": 20,
+//        "places": [{"file": "m.onnx", "node": "/image", "line": null, "column": null,
+//                    "types": "u8[4096]"}],
 //        "notes": [], "hints": ["…"], "way_out": "…"}]}
 //
 // All places of a cause are listed.  A message without a code has null for it.

@@ -13,7 +13,7 @@
 #include "ir/analysis/rewrite.h"
 #include "ir/loop.h"
 
-// What the needed results of a loop depend on.
+// The dependences of the needed results of a loop.
 typedef struct Needs {
   bool *value; // of the body, by id
   bool *in, *out;

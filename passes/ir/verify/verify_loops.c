@@ -2,7 +2,7 @@
 //
 //     %s1, %y, %7 = loop @cell %s0, %x, %w …   : f32[2,4] at 0, f32[9,2,4] at 64, u8[128] at 640
 //
-//     graph @cell (%s: f32[2,4] at 0, …        a state is where its last value will be
+//     graph @cell (%s: f32[2,4] at 0, …        a state shares the place of its last value
 //                  %xt: f32[2,5] at 640, …     a slice is in the workspace
 //                  %w: f32[4,4] at 4096) {     a value of all iterations is at its operand
 //       %t = linear %s, %w : f32[2,4] at 704   results are in the workspace
