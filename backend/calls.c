@@ -151,7 +151,9 @@ static const char *buffer(Writer *w, Value *v) {
   if (v->offset < 0 && root->def && root->def->kind == OP_constant)
     return constant_name(w, root); // only unpack has views that begin inside
   if (v->offset < 0) BUG("'%s' has no place", v->name ? v->name : "?");
-  return names_of(w->p->names, v, w->code->name, &w->p->defines);
+  // A value in a loop is one of the loop's body.
+  const char *graph = v->graph == w->code->g ? w->code->name : v->graph->name;
+  return names_of(w->p->names, v, graph, &w->p->defines);
 }
 
 // The start of the local shard along dimension `dim`, and the whole length in *whole.  The

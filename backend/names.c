@@ -10,8 +10,9 @@
 //
 //     #define H ((float *)(r->slab + 4096 + r->micro % 3 * INT64_C(128))) // f32[4,6]
 //
-// Names are in capitals, unique in the program, and no macro of a header.  A value of @eval begins
-// with EVAL_ if @train has a value of the same name at another offset.
+// Names are in capitals, unique in the program, and no macro of a header.  If another graph has a
+// value of the same name at another offset, that of the graph is in front: EVAL_H, or CELL_H of the
+// body @cell of a loop.
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -85,6 +86,11 @@ static bool is_reserved(const char *name) {
   return (name[0] == 'P' || name[0] == 'C') && strspn(name + 1, "0123456789") == strlen(name + 1);
 }
 
+// A name that no header has.
+static const char *own_name(Arena *a, const char *name) {
+  return is_reserved(name) ? str_format(a, "%s_", name) : name;
+}
+
 const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines) {
   Arena *a = n->arena;
   const char *slot = "";
@@ -96,8 +102,9 @@ const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *define
   // The name of the value, as a C name that no header has.
   const char *plain =
       v->name ? c_identifier(n->arena, v->name) : str_format(n->arena, "V%u", v->id);
-  const char *base = is_reserved(plain) ? str_format(n->arena, "%s_", plain) : plain;
+  const char *base = own_name(a, plain);
   const char *name = base;
+  bool with_graph = false;
   for (int i = 2;; i++) {
     Name *at = find(n, name);
     if (!at->name) break;
@@ -105,11 +112,13 @@ const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *define
     bool same = at->value == v || (at->value->graph != v->graph && at->value->type == v->type &&
                                    !v->def && str_equal(at->place, place));
     if (same) return at->name;
-    // A value of another graph gets a name with its graph, any other a number.
-    if (at->value->graph != v->graph && name == base)
-      name = base = str_format(a, "%s_%s", c_identifier(a, graph), base);
-    else
+    // It gets a name with its graph if a value of another graph has this one, else a number.
+    if (at->value->graph != v->graph && !with_graph) {
+      name = base = own_name(a, str_format(a, "%s_%s", c_identifier(a, graph), base));
+      with_graph = true;
+    } else {
       name = str_format(a, "%s_%d", base, i);
+    }
   }
   // The table stays at most half full.
   if (2 * ++n->n > n->n_slots) {

@@ -14,7 +14,7 @@
 // C names for values: see names.c.
 typedef struct Names Names;
 Names *names_new(Arena *a);
-// The macro with the address of `v`.  Defines it in `defines` at the first call.
+// The macro with the address of `v`, a value of `graph`.  Defines it in `defines` at the first call.
 const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines);
 // A C string literal; and text that is safe at the end of a line after //.
 const char *c_string(Arena *a, const char *s);
