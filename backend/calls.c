@@ -68,6 +68,7 @@ typedef struct Writer {
   Meets meets;
   int *copy, n_copies; // by op id, of ops that start a copy to or from host memory: its number
   int depth;           // open loops
+  int joined;          // ops, nested in each other, that have more lines
 } Writer;
 
 static Target target_of(const Writer *w) {
@@ -81,7 +82,7 @@ static const Mesh *value_mesh(const Value *v) {
 // -- Lines -------------------------------------------------------------------------------------
 
 static void add_to_list(Writer *w, CallList *list, const char *text, const char *comment) {
-  Call call = {text, comment};
+  Call call = {text, comment, w->joined > 0};
   vec_push(w->arena, list, call);
 }
 
@@ -472,6 +473,30 @@ static void add_copy(Writer *w, const Mesh *mesh, const char *to, const char *fr
            comment);
 }
 
+static void add_zero(Writer *w, Value *v, const Mesh *mesh) {
+  add_line(w, mesh,
+           str_format(w->arena, "nnrt_zero(%s, %" PRId64 ");", buffer(w, v), type_bytes(v->type)),
+           NULL);
+}
+
+// Adds the lines before a loop: the first states, and zeros.
+static bool add_loop_start(Writer *w, const Op *op, const LoopForm *f, const char *comment) {
+  const Mesh *mesh = op_mesh(op);
+  for (int i = 0; i < f->carried; i++)
+    add_copy(w, mesh, buffer(w, op->out[i]), buffer(w, op->in[i].value),
+             type_bytes(op->out[i]->type), i ? NULL : comment);
+  for (int i = f->carried + f->stacked; i < op->callee->n_results; i++) {
+    if (!kernel_exists(OP_accumulate, target_of(w), op->out[i]->type->dtype))
+      return diag_error(w->p->d, op->loc, "loop: there is no %s kernel for a sum of %s",
+                        target_info[target_of(w)].name, type_text(w->arena, op->out[i]->type));
+    add_zero(w, op->out[i], mesh);
+  }
+  // Iterations that do not run leave zeros.
+  for (int i = f->carried; f->times && i < f->carried + f->stacked; i++)
+    add_zero(w, op->out[i], mesh);
+  return true;
+}
+
 static bool add_loop(Writer *w, Op *op) {
   Graph *body = op->callee;
   Arena *a = w->arena;
@@ -481,25 +506,8 @@ static bool add_loop(Writer *w, Op *op) {
     return diag_error(w->p->d, op->loc, "loop: the %s target does not support it yet",
                       target_info[target_of(w)].name);
   const char *comment = op_comment(w, op);
-  // The first states, and zero for sums.
-  for (int i = 0; i < f.carried; i++)
-    add_copy(w, mesh, buffer(w, op->out[i]), buffer(w, op->in[i].value),
-             type_bytes(op->out[i]->type), i ? NULL : comment);
-  for (int i = f.carried + f.stacked; i < body->n_results; i++) {
-    if (!kernel_exists(OP_accumulate, target_of(w), op->out[i]->type->dtype))
-      return diag_error(w->p->d, op->loc, "loop: there is no %s kernel for a sum of %s",
-                        target_info[target_of(w)].name, type_text(a, op->out[i]->type));
-    add_line(w, mesh,
-             str_format(a, "nnrt_zero(%s, %" PRId64 ");", buffer(w, op->out[i]),
-                        type_bytes(op->out[i]->type)),
-             NULL);
-  }
-  // Iterations that do not run leave zeros.
-  for (int i = f.carried; f.times && i < f.carried + f.stacked; i++)
-    add_line(w, mesh,
-             str_format(a, "nnrt_zero(%s, %" PRId64 ");", buffer(w, op->out[i]),
-                        type_bytes(op->out[i]->type)),
-             NULL);
+  w->joined++;
+  bool ok = add_loop_start(w, op, &f, comment);
   const char *t = str_format(a, "t%d", w->depth + 1);
   const char *count = str_format(a, "%" PRId64, f.count);
   if (f.times) {
@@ -518,7 +526,6 @@ static bool add_loop(Writer *w, Op *op) {
                         buffer(w, op->in[i].value), t, bytes),
              bytes, NULL);
   }
-  bool ok = true;
   for_each_op(inner, body)
     ok &= add_op(w, inner);
   // Slices and sums come before states, which are overwritten.
@@ -542,6 +549,7 @@ static bool add_loop(Writer *w, Op *op) {
       add_copy(w, mesh, buffer(w, op->out[i]), buffer(w, v), type_bytes(v->type), NULL);
   }
   w->depth--;
+  w->joined--;
   add_line(w, mesh, "}", NULL);
   return ok;
 }
@@ -589,11 +597,14 @@ static bool add_op(Writer *w, Op *op) {
     return diag_error(w->p->d, op->loc, "call: the %s target does not support it yet",
                       target_info[target_of(w)].name);
   // The first slice of a step starts every accumulated sum at 0.
-  if (op_info[op->kind].traits & ACCUMULATES)
+  if (op_info[op->kind].traits & ACCUMULATES) {
+    w->joined++;
     add_line(w, op_mesh(op),
              str_format(w->arena, "if (r->micro == 0) nnrt_zero(%s, %" PRId64 ");",
                         buffer(w, op->out[0]), type_bytes(op->out[0]->type)),
              NULL);
+    w->joined--;
+  }
   if (!add_kernel_call(w, op)) return false;
   if (op_is_async(op)) vec_push(w->arena, &w->in_flight, op);
   return true;

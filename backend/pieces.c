@@ -60,23 +60,11 @@ bool pieces_needed(const Program *p) {
   return cost > WHOLE;
 }
 
-// 1 for the head of a loop, -1 for its end.
-static int loop_opens(const char *text) {
-  text += strspn(text, " ");
-  return str_starts(text, "for (") - str_equal(text, "}");
-}
-
 int pieces_part_end(const Program *p, const CallList *list, int from) {
   if (!p->divided || list->n <= PART) return list->n;
   int end = from + PART < list->n ? from + PART : list->n;
-  // A loop stays together.
-  int open = 0;
-  for (int i = from; i < end || (open && i < list->n); i++) {
-    open += loop_opens(list->at[i].text);
-    if (i >= end) end = i + 1;
-  }
-  // A sum that is set to zero and its op stay together.
-  while (end < list->n && str_starts(list->at[end - 1].text, "if "))
+  // The lines of an op stay together.
+  while (end < list->n && list->at[end - 1].joined)
     end++;
   return end;
 }

@@ -14,7 +14,8 @@
 // C names for values: see names.c.
 typedef struct Names Names;
 Names *names_new(Arena *a);
-// The macro with the address of `v`, a value of `graph`.  Defines it in `defines` at the first call.
+// The macro with the address of `v`, a value of `graph`.  Defines it in `defines` at the first
+// call.
 const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines);
 // A C string literal; and text that is safe at the end of a line after //.
 const char *c_string(Arena *a, const char *s);
@@ -54,6 +55,7 @@ typedef struct Constant {
 typedef struct Call {
   const char *text;    // "RUN(3, nnrt_…);", or NULL: only the comment
   const char *comment; // the line of IR, and its location
+  bool joined;         // to the next line: both are of one op, and no part ends between them
 } Call;
 typedef Vec(Call) CallList;
 
