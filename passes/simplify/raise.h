@@ -19,18 +19,28 @@ typedef struct Match {
 
 // The producer of `v`, noted, if it is of that kind; otherwise NULL.
 Op *match_op(Match *m, const Value *v, OpKind kind);
+// The dimensions of the result of a pattern that those of a value inside correspond to, by the
+// broadcasts and reshapes between them; -1 where a length of 1 is stretched or dropped.
+typedef struct Along {
+  int dim[MAX_NDIM];
+} Along;
+Along along_result(void); // of the result itself, and of values in its shape
 // The source of `v`, seen through broadcasts and through reshapes that only add or drop dimensions
-// of length 1; these ops are noted.
-Value *match_through(Match *m, Value *v);
+// of length 1; these ops are noted, and *along follows.
+Value *match_through(Match *m, Value *v, Along *along);
+// The reduction that `v` is broadcast from, if the broadcast repeats its elements along the reduced
+// dimensions of the operand and leaves the others in their places. With equal lengths, shapes alone
+// do not tell: a row may be divided by the sum of a column. `along` is that of `v`.
+Op *match_reduction(Match *m, Value *v, Along along, OpKind kind);
 // Strips factors: `v` is the result times *by.
 Value *match_scale(Match *m, Value *v, double *by);
 bool match_closed(const Match *m, const Op *root);
 
 bool nearly_equal(double x, double y); // equal within the accuracy of exporters' constants
 // Whether `v` is the mean of some x over some axes; returns both, `axes` as flags.
-bool match_mean(Match *m, Value *v, Value **x, bool *axes);
+bool match_mean(Match *m, Value *v, Along along, Value **x, bool *axes);
 // Likewise *times the mean.
-bool match_mean_times(Match *m, Value *v, Value **x, bool *axes, double *times);
+bool match_mean_times(Match *m, Value *v, Along along, Value **x, bool *axes, double *times);
 
 // The factors of a product: `v` = by * factor[0] * factor[1] * ...
 typedef struct Factors {

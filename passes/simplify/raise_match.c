@@ -33,14 +33,51 @@ static bool same_but_ones(const Type *x, const Type *y) {
   }
 }
 
-Value *match_through(Match *m, Value *v) {
+Along along_result(void) {
+  Along along;
+  for (int i = 0; i < MAX_NDIM; i++)
+    along.dim[i] = i;
+  return along;
+}
+
+// The operand of a broadcast aligns with its result at the last dimension; a reshape keeps the
+// order of dimensions longer than 1.
+static void follow(Along *along, const Op *op) {
+  const Type *x = op->in[0].value->type, *y = op->out[0]->type;
+  Along from = *along;
+  int k = op->kind == OP_broadcast ? y->ndim - x->ndim : 0;
+  for (int i = 0; i < x->ndim; i++) {
+    while (op->kind == OP_reshape && x->dim[i] != 1 && y->dim[k] == 1)
+      k++;
+    along->dim[i] = x->dim[i] == 1 ? -1 : from.dim[k];
+    k += op->kind == OP_broadcast || x->dim[i] != 1;
+  }
+}
+
+Value *match_through(Match *m, Value *v, Along *along) {
   for (;;) {
     Op *op = match_op(m, v, OP_broadcast);
     if (!op && made_by(v, OP_reshape) && same_but_ones(v->type, v->def->in[0].value->type))
       op = match_op(m, v, OP_reshape);
     if (!op) return v;
+    follow(along, op);
     v = op->in[0].value;
   }
+}
+
+Op *match_reduction(Match *m, Value *v, Along along, OpKind kind) {
+  Op *op = match_op(m, match_through(m, v, &along), kind);
+  if (!op) return NULL;
+  const Type *x = op->in[0].value->type;
+  bool reduced[MAX_NDIM] = {false};
+  for (int i = 0; i < attr_n(op, "axes"); i++)
+    reduced[attr_list(op, "axes")[i]] = true;
+  // Dimension k of the result is dimension i of the operand.
+  for (int i = 0, k = 0; i < x->ndim; i++) {
+    if (!reduced[i] && x->dim[i] != 1 && along.dim[k] != i) return NULL;
+    k += !reduced[i] || attr_i(op, "keep");
+  }
+  return op;
 }
 
 Value *match_scale(Match *m, Value *v, double *by) {
@@ -82,10 +119,10 @@ bool nearly_equal(double x, double y) {
   return fabs(x - y) <= 2e-3 * fabs(y);
 }
 
-bool match_mean_times(Match *m, Value *v, Value **x, bool *axes, double *times) {
+bool match_mean_times(Match *m, Value *v, Along along, Value **x, bool *axes, double *times) {
   double by;
-  v = match_scale(m, match_through(m, v), &by);
-  Op *sum = match_op(m, match_through(m, v), OP_reduce_sum);
+  v = match_scale(m, match_through(m, v, &along), &by);
+  Op *sum = match_reduction(m, v, along, OP_reduce_sum);
   if (!sum) return false;
   *x = sum->in[0].value;
   int64_t n = 1;
@@ -99,9 +136,9 @@ bool match_mean_times(Match *m, Value *v, Value **x, bool *axes, double *times) 
   return true;
 }
 
-bool match_mean(Match *m, Value *v, Value **x, bool *axes) {
+bool match_mean(Match *m, Value *v, Along along, Value **x, bool *axes) {
   double times;
-  return match_mean_times(m, v, x, axes, &times) && fabs(times - 1) < 1e-5;
+  return match_mean_times(m, v, along, x, axes, &times) && fabs(times - 1) < 1e-5;
 }
 
 static bool add_factors(Match *m, Value *v, Factors *f) {

@@ -32,12 +32,12 @@ typedef struct Norm {
 } Norm;
 
 // Whether `v` is the mean of s->x over its axes, or with sign -1 its negative.
-static bool match_mean_of(Match *m, Value *v, const Norm *s, int sign) {
+static bool match_mean_of(Match *m, Value *v, Along along, const Norm *s, int sign) {
   bool axes[MAX_NDIM];
   Match attempt = *m;
   Value *of;
   double times;
-  if (!match_mean_times(&attempt, v, &of, axes, &times) || of != s->x) return false;
+  if (!match_mean_times(&attempt, v, along, &of, axes, &times) || of != s->x) return false;
   if (fabs(times - sign) > 1e-5) return false;
   if (memcmp(axes, s->axes, sizeof axes) != 0) return false;
   *m = attempt;
@@ -49,31 +49,31 @@ static bool match_centred(Match *m, Value *c, Norm *s, bool either) {
   Op *sub = match_op(m, c, OP_sub);
   for (int i = 0; sub && i < 1 + either; i++) {
     s->x = sub->in[i].value;
-    if (match_mean_of(m, sub->in[1 - i].value, s, 1)) return true;
+    if (match_mean_of(m, sub->in[1 - i].value, along_result(), s, 1)) return true;
   }
   return false;
 }
 
 // Whether `v` is the mean of squares of some x, or its variance.
-static bool match_variance(Match *m, Value *v, Norm *s) {
+static bool match_variance(Match *m, Value *v, Along along, Norm *s) {
   Match attempt = *m;
   Value *squares, *mean;
   double none;
-  v = match_through(&attempt, v);
+  v = match_through(&attempt, v, &along);
   // It may be kept from falling below 0.
   Op *max = match_op(&attempt, v, OP_max);
   for (int i = 0; max && i < 2; i++)
     if (is_fill(max->in[i].value, &none) && none == 0) v = max->in[1 - i].value;
   Op *sub = match_op(&attempt, v, OP_sub), *square;
-  if (!match_mean(&attempt, sub ? sub->in[0].value : v, &squares, s->axes)) return false;
+  if (!match_mean(&attempt, sub ? sub->in[0].value : v, along, &squares, s->axes)) return false;
   if (!(square = match_op(&attempt, squares, OP_square))) return false;
   s->x = square->in[0].value;
   s->layer = sub;
   if (sub) {
     // The mean of squares, without the square of the mean.
-    mean = match_through(&attempt, sub->in[1].value);
+    mean = match_through(&attempt, sub->in[1].value, &along);
     if (!(square = match_op(&attempt, mean, OP_square))) return false;
-    if (!match_mean_of(&attempt, square->in[0].value, s, 1)) return false;
+    if (!match_mean_of(&attempt, square->in[0].value, along, s, 1)) return false;
   } else {
     Match centred = attempt;
     Norm other = *s;
@@ -90,9 +90,11 @@ static bool match_variance(Match *m, Value *v, Norm *s) {
 // Whether `v` is the root of the variance plus eps (sqrt), or one divided by it (rsqrt).
 static bool match_root(Match *m, Value *v, OpKind kind, Norm *s) {
   Match attempt = *m;
-  Op *root = match_op(&attempt, match_through(&attempt, v), kind);
-  Op *sum = root ? match_op(&attempt, match_through(&attempt, root->in[0].value), OP_offset) : NULL;
-  if (!sum || !match_variance(&attempt, sum->in[0].value, s)) return false;
+  Along along = along_result();
+  Op *root = match_op(&attempt, match_through(&attempt, v, &along), kind);
+  if (!root) return false;
+  Op *sum = match_op(&attempt, match_through(&attempt, root->in[0].value, &along), OP_offset);
+  if (!sum || !match_variance(&attempt, sum->in[0].value, along, s)) return false;
   s->eps = attr_f(sum, "by");
   *m = attempt;
   return true;
@@ -110,17 +112,20 @@ static bool measure(Norm *s) {
   return s->first < t->ndim;
 }
 
-// The vector with exactly the normalised dimensions that `v` is broadcast from, or NULL. Layers
-// that share the vector share the broadcast, so it is no part of the pattern.
+// The vector that `v` is broadcast from, with exactly the normalised dimensions and along them, or
+// NULL. Layers that share the vector share the broadcast, so it is no part of the pattern.
 static Value *vector_of(Value *v, const Norm *s) {
   Match outside = {0};
-  Value *vector = match_through(&outside, v);
+  Along along = along_result();
+  Value *vector = match_through(&outside, v, &along);
   const Type *t = s->x->type, *u = vector->type;
   double c;
   if (is_fill(vector, &c) || !same_shape(v->type, t)) return NULL;
   int k = u->ndim;
   for (int i = t->ndim; i > s->first; i--, k--)
-    if (k <= 0 || u->dim[k - 1] != t->dim[i - 1]) return NULL;
+    if (k <= 0 || u->dim[k - 1] != t->dim[i - 1] ||
+        (u->dim[k - 1] != 1 && along.dim[k - 1] != i - 1))
+      return NULL;
   for (; k > 0; k--)
     if (u->dim[k - 1] != 1) return NULL;
   return vector;
@@ -152,7 +157,7 @@ static bool match_factors(Match *m, const Factors *f, Norm *s, int mean) {
     Match attempt = *m;
     Norm other = found;
     if (i == root) continue;
-    bool is_mean = mean && match_mean_of(&attempt, f->factor[i], &found, mean);
+    bool is_mean = mean && match_mean_of(&attempt, f->factor[i], along_result(), &found, mean);
     bool is_x = !mean && f->factor[i] == found.x;
     bool is_centred = !mean && !is_x && found.layer &&
                       match_centred(&attempt, f->factor[i], &other, false) && other.x == found.x;

@@ -11,8 +11,8 @@
 #include "raise.h"
 
 // The operand and the only axis of a reduction that `v` is broadcast from.
-static Value *match_reduction(Match *m, Value *v, OpKind kind, int64_t *axis) {
-  Op *reduce = match_op(m, match_through(m, v), kind);
+static Value *match_one_axis(Match *m, Value *v, Along along, OpKind kind, int64_t *axis) {
+  Op *reduce = match_reduction(m, v, along, kind);
   if (!reduce || attr_n(reduce, "axes") != 1) return NULL;
   *axis = attr_list(reduce, "axes")[0];
   return reduce->in[0].value;
@@ -26,8 +26,8 @@ static Value *match_shifted_exp(Match *m, Value *e, int64_t axis, Value **shift)
   int64_t axis_of_max = -1;
   Match shifted = *m;
   Op *sub = match_op(&shifted, x, OP_sub);
-  if (!sub ||
-      match_reduction(&shifted, sub->in[1].value, OP_reduce_max, &axis_of_max) != sub->in[0].value)
+  if (!sub || match_one_axis(&shifted, sub->in[1].value, along_result(), OP_reduce_max,
+                             &axis_of_max) != sub->in[0].value)
     return x;
   if (axis_of_max != axis) return x; // it is shifted by something else
   *m = shifted;
@@ -48,13 +48,14 @@ bool raise_softmax(Raise *r, Op *root) {
     match_op(&m, root->out[0], root->kind);
     // e / sum(e), or e times the reciprocal.
     Value *e = root->in[i].value, *by = root->in[1 - i].value, *shift;
+    Along along = along_result();
     if (!divides) {
-      Op *reciprocal = match_op(&m, match_through(&m, by), OP_reciprocal);
+      Op *reciprocal = match_op(&m, match_through(&m, by, &along), OP_reciprocal);
       if (!reciprocal) continue;
       by = reciprocal->in[0].value;
     }
     int64_t axis = 0;
-    if (match_reduction(&m, by, OP_reduce_sum, &axis) != e) continue;
+    if (match_one_axis(&m, by, along, OP_reduce_sum, &axis) != e) continue;
     Value *x = match_shifted_exp(&m, e, axis, &shift);
     if (x && match_closed(&m, root)) return put(r, root, OP_softmax, x, axis);
   }
@@ -62,13 +63,11 @@ bool raise_softmax(Raise *r, Op *root) {
 }
 
 // The x of log(sum of exp(x)) over an axis; *shift: the operand of exp, x or x - max.
-static Value *match_log_sum(Match *m, Value *v, int64_t *axis, Value **shift) {
-  Op *log = match_op(m, match_through(m, v), OP_log);
+static Value *match_log_sum(Match *m, Value *v, Along along, int64_t *axis, Value **shift) {
+  Op *log = match_op(m, match_through(m, v, &along), OP_log);
   if (!log) return NULL;
-  Op *sum = match_op(m, match_through(m, log->in[0].value), OP_reduce_sum);
-  if (!sum || attr_n(sum, "axes") != 1) return NULL;
-  *axis = attr_list(sum, "axes")[0];
-  return match_shifted_exp(m, sum->in[0].value, *axis, shift);
+  Value *e = match_one_axis(m, log->in[0].value, along, OP_reduce_sum, axis);
+  return e ? match_shifted_exp(m, e, *axis, shift) : NULL;
 }
 
 bool raise_log_softmax(Raise *r, Op *root) {
@@ -82,18 +81,20 @@ bool raise_log_softmax(Raise *r, Op *root) {
   if (root->kind != OP_sub) return false;
   // (x - max) - log(…), or x - log(sum of exp(x)).
   Match direct = m;
+  Along along = along_result();
   Value *from = root->in[0].value, *shift = NULL, *x;
   int64_t axis = -1, axis_of_max = -1;
-  x = match_log_sum(&direct, root->in[1].value, &axis, &shift);
+  x = match_log_sum(&direct, root->in[1].value, along, &axis, &shift);
   if (x && shift == from && match_closed(&direct, root))
     return put(r, root, OP_log_softmax, x, axis);
   // x - (max + log(…))
-  Op *add = match_op(&m, match_through(&m, root->in[1].value), OP_add);
+  Op *add = match_op(&m, match_through(&m, root->in[1].value, &along), OP_add);
   for (int i = 0; add && i < 2; i++) {
     Match attempt = m;
-    x = match_log_sum(&attempt, add->in[i].value, &axis, &shift);
+    x = match_log_sum(&attempt, add->in[i].value, along, &axis, &shift);
     if (x != from || shift == x) continue;
-    if (match_reduction(&attempt, add->in[1 - i].value, OP_reduce_max, &axis_of_max) != x) continue;
+    if (match_one_axis(&attempt, add->in[1 - i].value, along, OP_reduce_max, &axis_of_max) != x)
+      continue;
     if (axis_of_max == axis && match_closed(&attempt, root))
       return put(r, root, OP_log_softmax, x, axis);
   }
