@@ -53,7 +53,7 @@ void onnx_node_problem(Import *im, ProblemKind kind, const Scope *scope,
 
 // -- Bodies that are not imported --------------------------------------------------------------
 
-enum { MOST_SURVEYED = 1 << 20, DEEPEST_SURVEY = 64 };
+enum { MOST_SURVEYED = 1 << 20, MOST_FOUND = 1 << 11, DEEPEST_SURVEY = 64 };
 
 static void survey_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
                         char *const *output, size_t n_output) {
@@ -64,6 +64,10 @@ static void survey_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, 
     return;
   im->depth++;
   for (int i = 0; i < n_order && im->n_nodes < MOST_SURVEYED; i++) {
+    if (im->problems.all.n == MOST_FOUND)
+      onnx_problem(im, PROBLEM_operator, im->file->loc,
+                   "has so many nodes without an import that the others are not looked for", NULL);
+    if (im->problems.all.n > MOST_FOUND) return;
     const Onnx__NodeProto *one = node[order[i]];
     im->n_nodes++;
     Operator o = onnx_operator(im, scope, one);

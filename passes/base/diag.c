@@ -112,21 +112,27 @@ void diag_free(Diag *d) {
 static void put_shown(Diag *d, const char *text) {
   enum { MOST = 4000 };
   const char *begin = text;
+  char shown[512]; // written together: the standard error has no buffer
+  size_t n = 0;
   while (*text && text - begin < MOST) {
+    if (n + UTF8_SHOWN > sizeof shown) {
+      fwrite(shown, 1, n, d->out);
+      n = 0;
+    }
     // Lines and tabs are the message's own.
-    size_t plain = strspn(text, "\n\t");
-    fwrite(text, 1, plain, d->out);
-    text += plain;
-    char shown[UTF8_SHOWN];
-    if (*text) fwrite(shown, 1, (size_t)nnrt_utf8_shown(&text, shown), d->out);
+    if (*text == '\n' || *text == '\t')
+      shown[n++] = *text++;
+    else
+      n += (size_t)nnrt_utf8_shown(&text, shown + n);
   }
+  fwrite(shown, 1, n, d->out);
   if (*text) fprintf(d->out, "… (%zu more bytes)", strlen(text));
 }
 
 // After very many errors and warnings for a reader, such as one for each output of a hostile model,
 // says so once, and then nothing.  Other streams are read by programs.
 static bool silent(Diag *d, bool is_new) {
-  enum { MOST = 500 };
+  enum { MOST = 300 };
   if (d->quiet || d->out != stderr) return d->quiet;
   if (is_new && ++d->said == MOST + 1)
     fprintf(d->out, "note: there are more than %d messages, and the others are not shown\n", MOST);
@@ -164,11 +170,12 @@ static void say(Diag *d, const Loc *loc, const char *severity, ProblemKind kind,
 
 static void say(Diag *d, const Loc *loc, const char *severity, ProblemKind kind, const char *fmt,
                 va_list args) {
+  bool joins = !kind && (!strcmp(severity, "note") || !strcmp(severity, "hint"));
+  bool shows = !silent(d, !joins);
+  if (!shows && !d->record) return;
   Arena *scratch = arena_new();
   const char *where = loc_text(scratch, loc), *text = str_vformat(scratch, fmt, args);
-  bool joins = !kind && (!strcmp(severity, "note") || !strcmp(severity, "hint"));
   keep(d, loc, severity, kind, joins, text);
-  bool shows = !silent(d, !joins);
   if (shows) {
     put_shown(d, where);
     fprintf(d->out, "%s%s: ", *where ? ": " : "", severity);

@@ -220,7 +220,7 @@ def nested():
     yield "function-results", model([call("f0", "x", "y z")], functions=[function("f0", [one("Relu")])], domains=["f"])
     yield "function-nothing", model([call("f0")], functions=[function("f0", [])], domains=["f"])
     yield "function-nowhere", model([call("f9")], functions=[function("f0", [one("Relu")])], domains=["f"])
-    body = graph([one("Identity", "c", "c2"), one("Add", "h x", "h2")], [
+    body = graph([one("Identity", "c", "c2"), one("RandomUniformLike", "h", "h2")], [
         value_info("i", [], 7), value_info("c", [], 9), value_info("h", ["n", 4])], [
             value_info("c2", [], 9), value_info("h2", ["n", 4])])
     for n in HUGE:
