@@ -651,6 +651,12 @@ def ends_early():
                                             numpy_helper.from_array(np.int64(8), "eight")])
 
 
+def empty_loop():
+    """A loop whose body gives a condition and nothing else."""
+    return model([node("Loop", "many _", "z", "/empty", body=body([node("Identity", "go", "on")], "i go", "on")),
+                  node("Neg", "z", "y")], [value("x", (2,))], "y", [numpy_helper.from_array(np.int64(1000), "many")])
+
+
 def past_end():
     """A loop that ends by data after 3 iterations of 8: a fourth one would look up a row that there is not, and the derivative of
     its root is infinite."""
@@ -1238,7 +1244,7 @@ def main():
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
               quantized_errors, quantized_between, halves, group_norm_of_pytorch, einsum_attention, hostile, branch_errors, loops,
-              loop_errors, grown_state, ends_early, past_end, long_loop_errors, signal_errors, dft_errors, types, too_large,
+              loop_errors, grown_state, ends_early, past_end, empty_loop, long_loop_errors, signal_errors, dft_errors, types, too_large,
               named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, sequence_inputs, inference_forms, external, cycle,
               missing, twice, unknown, many_unknown, refused_bodies, one_round, sequence_first, untrained, newer_opset, odd_inputs,

@@ -45,6 +45,7 @@ static bool check_form(const Op *op, Diag *d) {
   if (attr_i(op, "count") < 1)
     return diag_error(d, op->loc, "loop: it runs %lld times, and must run at least once",
                       (long long)attr_i(op, "count"));
+  if (body->n_results == 0) return diag_error(d, op->loc, "loop: '@%s' has no results", body->name);
   if (op->n_in != body->n_params)
     return diag_error(d, op->loc, "loop: '@%s' takes %d operands, not %d", body->name,
                       body->n_params, op->n_in);
