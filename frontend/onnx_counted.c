@@ -17,8 +17,8 @@
 //     Shape, Size              have the count.  Reshape, Expand, Slice, ConstantOfShape and Range
 //                              read it where it is the length of their result
 //
-// Two counts are the same if they are the same ops of the same values: a mask that an exporter wrote
-// twice is one mask.
+// Two counts are the same if they are the same ops of the same values: a mask that an exporter
+// wrote twice is one mask.
 
 #include <stdlib.h>
 #include <string.h>
@@ -221,8 +221,7 @@ bool onnx_check_bounds_used(Import *im) {
     // A node that failed has no result.
     if (im->problems.all.n) continue;
     diag_problem(im->d, PROBLEM_no_match, im->file->loc,
-                 "--bound '%s' names no result of a length that depends on data",
-                 im->o->bounds[i]);
+                 "--bound '%s' names no result of a length that depends on data", im->o->bounds[i]);
     diag_hint(im->d,
               "such are results of NonZero, Compress, Unique and NonMaxSuppression, named by "
               "the node or the result");
