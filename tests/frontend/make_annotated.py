@@ -5,7 +5,7 @@
 The files are committed, so that running the tests needs neither.
 """
 
-from make_models import model, node, save, value, weight
+from model_parts import model, node, save, value, weight
 
 
 def mlp():

@@ -2,8 +2,8 @@
 
     python3 tests/frontend/make_models.py        needs the onnx and numpy packages
 
-The files are committed, so that running the tests needs neither.  Each function below is one model,
-named like its file; its docstring gives its error or peculiarity.
+The files are committed, so that running the tests needs neither.  Each function below, and in the
+modules that it imports, is one model, named like its file; its docstring gives its error or peculiarity.
 """
 
 import os
@@ -11,53 +11,17 @@ import os
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inputs")
-F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-
-
-def node(op, inputs, outputs, name="", **attributes):
-    # "_": left out, as "" in a list
-    names = [["" if n == "_" else n for n in (x.split() if isinstance(x, str) else x)]
-             for x in (inputs, outputs)]
-    return helper.make_node(op, *names, name=name, **attributes)
-
-
-def value(name, shape, dtype=F32):
-    return helper.make_tensor_value_info(name, dtype, shape)
-
-
-def weight(name, *shape):
-    count = int(np.prod(shape))
-    return numpy_helper.from_array(np.arange(count, dtype=np.float32).reshape(shape), name)
-
-
-def numbers(name, *items):
-    return numpy_helper.from_array(np.array(items, dtype=np.float32), name)
-
-
-def ints(name, *items):
-    return numpy_helper.from_array(np.array(items, dtype=np.int64), name)
-
-
-def model(nodes, inputs, outputs, weights=(), opset=17, functions=(), domains=()):
-    graph = helper.make_graph(nodes, "g", inputs, [value(o, None) for o in outputs.split()], weights)
-    opsets = [helper.make_opsetid("", opset)] if opset else []
-    opsets += [helper.make_opsetid(*d) if isinstance(d, tuple) else helper.make_opsetid(d, 1) for d in domains]
-    m = helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=8)
-    if not opset:
-        del m.opset_import[:]
-    return m
+import make_attention
+import make_control_flow
+import make_lengths
+import make_sequences
+from model_parts import BOOL, F32, HERE, I64, body, ints, model, node, numbers, produced_by, save, value, weight, words
 
 
 def mlp(shape=("N", 4)):
     return model(
         [node("Gemm", "x w b", "h", "/fc", transB=1), node("Relu", "h", "y", "/act")],
         [value("x", shape)], "y", [weight("w", 3, 4), weight("b", 3)])
-
-
-def produced_by(m, producer):
-    m.producer_name = producer
-    return m
 
 
 # -- Untidy -----------------------------------------------------------------------------------
@@ -104,17 +68,6 @@ def function():
     return model([helper.make_node("Leaky", ["x"], ["a"], domain="my", name="/one"),
                   helper.make_node("Leaky", ["a"], ["y"], domain="my", name="/two", slope=0.5)],
                  [value("x", [2])], "y", functions=[f], domains=["my"])
-
-
-def branch():
-    """An If whose condition is constant: the rate is 16000 in practice."""
-    then = helper.make_graph([node("Mul", "x w", "t", "/mul")], "then", [], [value("t", None)],
-                             [weight("w", 2)])
-    other = helper.make_graph([node("Nonsense", "x", "t")], "else", [], [value("t", None)])
-    return model([node("Constant", "", "rate", value_int=16000), node("Constant", "", "want", value_int=16000),
-                  node("Equal", "rate want", "c"),
-                  node("If", "c", "y", "/if", then_branch=then, else_branch=other)],
-                 [value("x", [2])], "y")
 
 
 def shape_chain():
@@ -237,12 +190,6 @@ def function_powers():
                  functions=[function(i) for i in range(40)], domains=["f"])
 
 
-def split_attribute():
-    """SplitToSequence has its sizes as an operand only."""
-    return model([node("SplitToSequence", "x", "s", "/parts", split=[1, 2]), node("ConcatFromSequence", "s", "y", axis=0)],
-                 [value("x", (3, 4))], "y")
-
-
 def own_names(x="step", w="seed", b="target"):
     """Tensors called as the inputs and scalars of a step are: an input `step`, weights `seed` and `target`."""
     yes = numpy_helper.from_array(np.array(True), "yes")
@@ -268,48 +215,6 @@ def origins():
     return m
 
 
-SDPA = ("%a : [num_users=1] = call_function[target=torch.ops.aten.scaled_dot_product_attention.default]"
-        "(args = (%q, %k, %v, %mask, 0.25), kwargs = {})")
-
-
-def attention(producer="pytorch", call=SDPA):
-    """Parts of attention as PyTorch's exporter writes it: hidden scores are the lowest number, and Dropout has a ratio alone."""
-    lowest = numpy_helper.from_array(np.array(np.finfo(np.float32).min), "")
-    m = model([node("Constant", "", "zero", value=numpy_helper.from_array(np.array(0, np.float32))),
-               node("Constant", "", "low", value=lowest), node("Where", "mask zero low", "scores", "node_where"),
-               node("Softmax", "scores", "p", "node_softmax", axis=-1), node("Dropout", "p ratio", "y", "node_dropout")],
-              [value("mask", [2, 3], TensorProto.BOOL)], "y", [numpy_helper.from_array(np.array(0.25, np.float32), "ratio")])
-    m.producer_name = producer
-    for n in m.graph.node:
-        n.metadata_props.add(key="pkg.torch.onnx.fx_node", value=call)
-    return m
-
-
-def attention_after_norm(training_mode):
-    """PyTorch's Dropout of attention, and a BatchNormalization whose mode is said."""
-    channels = [numbers(n, 1, 1, 1) for n in ("g", "b", "m", "v")]
-    results = "h mean var" if training_mode else "h"
-    m = model([node("BatchNormalization", "x g b m v", results, "/norm/BatchNormalization", training_mode=training_mode),
-               node("Softmax", "h", "p", "/Softmax", axis=-1), node("Dropout", "p ratio", "y", "/Dropout")],
-              [value("x", ["N", 3])], "y", channels + [numpy_helper.from_array(np.array(0.25, np.float32), "ratio")])
-    m.producer_name = "pytorch"
-    return m
-
-
-def halves():
-    """A layer norm in f16 whose mean of squares is taken in f32, as PyTorch writes it under autocast."""
-    def cast(x, y, to):
-        return node("Cast", x, y, f"/{y}", to=to)
-    return model([cast("x", "h", TensorProto.FLOAT16), cast("h", "f", F32), node("ReduceMean", "f", "mean", "/mean", axes=[-1]),
-                  node("Sub", "f mean", "c", "/sub"), cast("c", "ch", TensorProto.FLOAT16), cast("ch", "cf", F32),
-                  node("Constant", "", "two", value=numpy_helper.from_array(np.array(2, np.float32), "")),
-                  node("Constant", "", "eps", value=numpy_helper.from_array(np.array(1e-5, np.float32), "")),
-                  node("Pow", "cf two", "squares", "/pow"), node("ReduceMean", "squares", "v", "/variance", axes=[-1]),
-                  node("Add", "v eps", "ve", "/eps"), node("Sqrt", "ve", "root", "/sqrt"), node("Div", "c root", "n", "/div"),
-                  cast("n", "nh", TensorProto.FLOAT16), cast("nh", "nf", F32), node("Mul", "nf g", "s", "/mul"),
-                  node("Add", "s b", "y", "/add")], [value("x", [2, 3, 8])], "y", [weight("g", 8), weight("b", 8)])
-
-
 def group_norm_of_pytorch():
     """GroupNorm as PyTorch exports it before opset 18: InstanceNormalization of the groups, with a scale of ones."""
     def constant(name, array):
@@ -321,30 +226,6 @@ def group_norm_of_pytorch():
                node("Mul", "q g", "s", "/Mul"), node("Add", "s b", "y", "/Add")],
               [value("x", [2, 4, 3, 3])], "y", [weight("g", 4, 1, 1), weight("b", 4, 1, 1)])
     m.producer_name = "pytorch"
-    return m
-
-
-def einsum_attention():
-    """MultiHeadAttention of keras, as tf2onnx writes it: queries (batch, t, heads, d) are the second operand of the scores."""
-    weights = {name: np.sin(np.arange(i, i + 64, dtype=np.float32)) / 2 for i, name in enumerate(("wq", "wk", "wv", "wo"))}
-    weights = [numpy_helper.from_array(w.reshape((2, 4, 8) if name == "wo" else (8, 2, 4)), name) for name, w in weights.items()]
-    return model([node("Einsum", "x wq", "q", "/query", equation="abc,cde->abde"),
-                  node("Einsum", "x wk", "k", "/key", equation="abc,cde->abde"),
-                  node("Einsum", "x wv", "v", "/value", equation="abc,cde->abde"),
-                  node("Constant", "", "half", value=numpy_helper.from_array(np.array(0.5, np.float32), "")),
-                  node("Mul", "q half", "scaled", "/scale"),
-                  node("Einsum", "k scaled", "scores", "/scores", equation="aecd,abcd->acbe"),
-                  node("Softmax", "scores", "p", "/softmax", axis=-1),
-                  node("Einsum", "p v", "heads", "/heads", equation="acbe,aecd->abcd"),
-                  node("Einsum", "heads wo", "y", "/output", equation="abcd,cde->abe")],
-                 [value("x", [2, 3, 8])], "y", weights)
-
-
-def by_frequency():
-    """An nn.Embedding with scale_grad_by_freq."""
-    m = model([node("Gather", "table ids", "y", "node_embedding")], [value("ids", [3], I64)], "y", [weight("table", 5, 2)])
-    m.graph.node[0].metadata_props.add(key="pkg.torch.onnx.fx_node", value="%e : [num_users=1] = call_function[target="
-                                       "torch.ops.aten.embedding.default](args = (%w, %ids, -1, True), kwargs = {})")
     return m
 
 
@@ -411,67 +292,6 @@ def constant_weights():
 def diagonal():
     """Einsum with a name that stands twice in one operand."""
     return model([node("Einsum", "x w", "y", "/einsum", equation="bij,jj->bij")], [value("x", ["batch", 2, 3])], "y", [weight("w", 3, 3)])
-
-
-def sequences():
-    """split(2, dim=1) and chunk() as PyTorch's exporter writes them, and every other operator of sequences."""
-    return model(
-        [node("SplitToSequence", "x two", "parts", "/split", axis=1),
-         node("SequenceAt", "parts zero", "a", "/a"), node("SequenceAt", "parts last", "b", "/b"),
-         node("SplitToSequence", "x sizes", "uneven", "/sizes", axis=-1),
-         node("SequenceAt", "uneven one", "c", "/c"),
-         node("SplitToSequence", "x", "rows", "/rows", keepdims=0),
-         node("SequenceAt", "rows zero", "r", "/r"), node("Add", "x r", "cr", "/cr"),
-         node("SequenceConstruct", "a b", "pair", "/pair"),
-         node("SequenceInsert", "pair a one", "three", "/insert"),
-         node("Identity", "three", "same", "/same"),
-         node("SequenceErase", "same zero", "two_left", "/erase"),
-         node("SequenceEmpty", "", "none", "/none"),
-         node("SequenceInsert", "none a", "only", "/only"),
-         node("SequenceLength", "same", "n", "/n"),
-         node("ConcatFromSequence", "two_left", "beside", "/concat", axis=1),
-         node("ConcatFromSequence", "only", "stacked", "/stack", axis=0, new_axis=1),
-         node("Cast", "n", "nf", "/nf", to=F32), node("Mul", "beside nf", "y", "/y"),
-         node("Optional", "pair", "some", "/some"), node("OptionalHasElement", "some", "has", "/has"),
-         node("OptionalGetElement", "some", "got", "/got"),
-         helper.make_node("Optional", [], ["nothing"], "/nothing", type=helper.make_tensor_type_proto(F32, [2])),
-         node("OptionalHasElement", "nothing", "lacks", "/lacks"),
-         node("SequenceMap", "got a", "mapped", "/map", body=helper.make_graph(
-             [node("Sub", "p q", "d"), node("Concat", "d p", "e", axis=1)], "body", [value("p", None), value("q", None)],
-             [value("e", None)]))],
-        [value("x", [2, 5])], "y c cr stacked two_left has lacks mapped",
-        [ints("sizes", 2, 3), numpy_helper.from_array(np.array(2, np.int64), "two"),
-         *(numpy_helper.from_array(np.array(v, np.int64), k) for k, v in (("zero", 0), ("one", 1), ("last", -2)))])
-
-
-def sequence_errors():
-    """A position that is data or out of range, parts that do not fit, a sequence in place of a tensor, empty optionals."""
-    return model(
-        [node("SplitToSequence", "x two", "parts", "/split", axis=1),
-         node("SequenceAt", "parts i", "a", "/data"), node("SequenceAt", "parts seven", "b", "/outside"),
-         node("SplitToSequence", "x sizes", "long", "/sizes", axis=1), node("SequenceAt", "long two", "c", "/c"),
-         node("Relu", "parts", "d", "/relu"), node("SequenceAt", "x two", "e", "/tensor"),
-         node("SequenceEmpty", "", "none"), node("ConcatFromSequence", "none", "f", "/empty", axis=0),
-         node("SequenceErase", "none", "g", "/erase"), node("SequenceLength", "g", "h", "/h"),
-         helper.make_node("Optional", [], ["nothing"], "/nothing", type=helper.make_tensor_type_proto(F32, [2])),
-         node("OptionalGetElement", "nothing", "k", "/get"), node("Relu", "nothing", "l", "/nothing_relu"),
-         node("SequenceLength", "nothing", "m", "/length"),
-         node("SequenceMap", "parts none", "o", "/map", body=helper.make_graph(
-             [node("Add", "p q", "s")], "body", [value("p", None), value("q", None)], [value("s", None)])),
-         node("SequenceMap", "x", "p", "/map_tensor", body=helper.make_graph(
-             [node("Relu", "p", "s")], "body", [value("p", None)], [value("s", None)]))],
-        [value("x", [2, 5]), value("i", [], I64)], "a b c d e f h k l m nothing o p",
-        [ints("sizes", 2, 4), numpy_helper.from_array(np.array(2, np.int64), "two"),
-         numpy_helper.from_array(np.array(7, np.int64), "seven")])
-
-
-def sequence_inputs():
-    """A sequence and an optional among the inputs, whose values are not known at compile time."""
-    m = model([node("SequenceLength", "s", "n", "/n"), node("OptionalHasElement", "o", "h", "/h")], [], "n h")
-    tensor = helper.make_tensor_type_proto(F32, [2])
-    m.graph.input.extend([helper.make_value_info("s", helper.make_sequence_type_proto(tensor)),
-                          helper.make_value_info("o", helper.make_optional_type_proto(tensor))])
-    return m
 
 
 def image_errors():
@@ -554,150 +374,6 @@ def resized():
               extrapolation_value=7.0, axes=[1])],
         [value("x", [1, 2, 2, 4]), value("n", [2, 3], I64)], "y z",
         [numbers("twice", 1, 1, 2, 0.5), numbers("roi", 0, 1.5), ints("sizes", 4)], opset=18)
-def attention_forms():
-    """What restricts the keys of a query, past keys, and the scores as a result."""
-    q, k, m = value("q", (2, 3, 4, 8)), value("k", (2, 3, 5, 8)), value("m", (4, 3), BOOL)
-    past, n = value("past", (2, 3, 1, 8)), value("n", (2,), I64)
-    return model(
-        [node("Attention", "q q q", "a", "/window", left_window_size=2, right_window_size=1),
-         node("Attention", "q k k m", "b", "/masked"),
-         node("Attention", "q q q _ past past", "c present", "/past", is_causal=1),
-         node("Attention", "q k k _ _ _ n", "d", "/lengths", is_causal=1),
-         node("Attention", "q k k m", "e _ _ scores", "/scores", qk_matmul_output_mode=3)],
-        [q, k, m, past, n], "a b c present d e scores", opset=25)
-
-
-def attention_errors():
-    """Settings of Attention that do not exist."""
-    q, past, o = value("q", (2, 3, 4, 8)), value("past", (2, 3, 1, 8)), value("o", (2, 3, 1, 4))
-    return model(
-        [node("Attention", "q q q", "a", "/window", left_window_size=-2),
-         node("Attention", "q q q _ past", "b", "/half", is_causal=1),
-         node("Attention", "q q q", "c _ _ scores", "/mode", qk_matmul_output_mode=4),
-         node("Attention", "q q q", "d", "/precision", softmax_precision=TensorProto.INT32),
-         node("Attention", "q q q _ o o", "e", "/width"),
-         node("Attention", "q q q past", "f", "/mask"),
-         node("Attention", "q q q _ past past n", "g", "/lengths")],
-        [q, past, o, value("n", (2,), I64)], "a b c d e f g", opset=25)
-
-
-def body(nodes, inputs, outputs):
-    return helper.make_graph(nodes, "body", [value(i, None) for i in inputs.split()], [value(o, None) for o in outputs.split()])
-
-
-def loops():
-    """A Scan over two tensors, one of them backwards; a Loop with slices; one whose condition ends it."""
-    scan = body([node("Add", "s a", "t", "/add"), node("Mul", "t b", "u", "/mul")], "s a b", "t u")
-    loop = body([node("Mul", "c w", "d", "/mul"), node("Identity", "go", "on", "/go"), node("Neg", "d", "e", "/neg")],
-                "i go c", "on d e")
-    until = body([node("Less", "i two", "on", "/less"), node("Exp", "c", "d", "/exp")], "i go c", "on d")
-    return model(
-        [node("Scan", "s x x", "last all", "/scan", body=scan, num_scan_inputs=2, scan_input_directions=[0, 1],
-              scan_output_axes=[1]),
-         node("Loop", "n _ w", "p slices", "/loop", body=loop), node("Loop", "_ true w", "q", "/until", body=until)],
-        [value("s", (3,)), value("x", (2, 3))], "last all p slices q",
-        [weight("w", 3), numpy_helper.from_array(np.int64(2), "n"), numpy_helper.from_array(np.int64(2), "two"),
-         numpy_helper.from_array(np.array(True), "true")], opset=17)
-
-
-def long_loops(padding):
-    """Loops of 5 iterations; with padding their bodies are too long to be put in place.  A Scan of all axes and directions
-    that reads names from outside, one that goes backwards, and a Loop that reads its number and a constant result."""
-    pad = [node("Identity", f"p{i}" if i else "s", f"p{i + 1}") for i in range(padding)]
-    last = f"p{padding}" if padding else "s"
-    scan = body([*pad, node("Mul", "a w", "m", "/mul"), node("Add", f"{last} m", "t", "/add"), node("Mul", "b t", "u", "/u"),
-                 node("Tanh", "t", "v", "/v")], "s a b", "t u v")
-    back = body([*pad, node("MatMul", "s r", "k", "/k"), node("Add", "k a", "t", "/t"),
-                 node("Identity", "t", "u")], "s a", "t u")
-    loop = body([*pad, node("Gather", "rows i", "row", "/row"), node("Add", f"{last} row", "t", "/next"),
-                 node("Identity", "go", "on"), node("Exp", "two", "e", "/e")], "i go s", "on t row e")
-    inner = body([node("Add", "z w", "d", "/inner"), node("Identity", "more", "on2")], "j more z", "on2 d")
-    outer = body([*pad, node("Loop", "five _ s", "c", "/in", body=inner), node("Identity", "go", "on")], "i go s", "on c")
-    return model(
-        [node("Scan", "s0 x y", "last all rest", "/scan", body=scan, num_scan_inputs=2, scan_input_axes=[1, 0],
-              scan_input_directions=[0, 1], scan_output_axes=[1, -1], scan_output_directions=[1, 0]),
-         node("Scan", "s0 y", "first back", "/back", body=back, num_scan_inputs=1, scan_input_directions=[1]),
-         node("Loop", "five _ s0", "sum taken same", "/loop", body=loop),
-         node("Loop", "five true s0", "nested", "/nested", body=outer)],
-        [value("s0", (3,)), value("x", (3, 5)), value("y", (5, 3))], "last all rest first back sum taken same nested",
-        [numbers("w", 0.5, -1, 2), numbers("two", 1, 2), numpy_helper.from_array(np.eye(3, k=1, dtype=np.float32), "r"),
-         numpy_helper.from_array(np.arange(15, dtype=np.float32).reshape(5, 3) / 8, "rows"),
-         numpy_helper.from_array(np.int64(5), "five"), numpy_helper.from_array(np.array(True), "true")], opset=17)
-
-
-def grown_state():
-    """Bodies that fit no loop, of few iterations: a state that grows, a condition that counts, and a random number."""
-    grows = body([*[node("Identity", f"p{i}" if i else "c", f"p{i + 1}") for i in range(50)],
-                  node("Concat", "c p50", "d", "/cat", axis=0), node("Identity", "go", "on")], "i go c", "on d")
-    until = body([*[node("Identity", f"p{i}" if i else "c", f"p{i + 1}") for i in range(50)],
-                  node("Less", "i two", "on", "/less"), node("Exp", "p50", "d", "/exp")], "i go c", "on d")
-    noise = body([*[node("Identity", f"p{i}" if i else "c", f"p{i + 1}") for i in range(50)],
-                  node("RandomUniformLike", "p50", "d", "/noise"), node("Identity", "go", "on")], "i go c", "on d")
-    return model(
-        [node("Loop", "four _ x", "a", "/grows", body=grows), node("Loop", "many true x", "b", "/until", body=until),
-         node("Loop", "four _ x", "c", "/noise", body=noise)],
-        [value("x", (1,))], "a b c",
-        [numpy_helper.from_array(np.int64(4), "four"), numpy_helper.from_array(np.int64(2), "two"),
-         numpy_helper.from_array(np.int64(10**12), "many"), numpy_helper.from_array(np.array(True), "true")], opset=17)
-
-
-def ends_early():
-    """Loops that end by data: after at most 5 iterations of 8 the state is above 3, and one may not begin at all."""
-    until = body([node("Mul", "c two", "d", "/double"), node("ReduceMax", "d", "m", keepdims=0), node("Less", "m three", "on")],
-                 "i go c", "on d")
-    return model([node("ReduceMax", "x", "top", keepdims=0), node("Less", "top three", "begin"),
-                  node("Loop", "eight _ x", "y", "/until", body=until), node("Loop", "eight begin x", "z", "/maybe", body=until)],
-                 [value("x", (2,))], "y z", [numbers("two", 2, 2), numpy_helper.from_array(np.float32(3), "three"),
-                                            numpy_helper.from_array(np.int64(8), "eight")])
-
-
-def empty_loop():
-    """A loop whose body gives a condition and nothing else."""
-    return model([node("Loop", "many _", "z", "/empty", body=body([node("Identity", "go", "on")], "i go", "on")),
-                  node("Neg", "z", "y")], [value("x", (2,))], "y", [numpy_helper.from_array(np.int64(1000), "many")])
-
-
-def past_end():
-    """A loop that ends by data after 3 iterations of 8: a fourth one would look up a row that there is not, and the derivative of
-    its root is infinite."""
-    until = body([node("Gather", "table i", "r", "/row"), node("Sub", "three c", "e"), node("Sqrt", "e", "f", "/root"),
-                  node("Add", "c f", "g"), node("Add", "g r", "h"), node("Min", "h three", "d"),
-                  node("ReduceMax", "d", "m", keepdims=0), node("Less", "m three", "on")], "i go c", "on d")
-    return model([node("Loop", "eight _ x", "y", "/until", body=until), node("ReduceSum", "y", "sum", keepdims=0)],
-                 [value("x", (2,))], "sum", [numpy_helper.from_array(np.zeros((3, 2), np.float32), "table"),
-                                             numpy_helper.from_array(np.float32(3), "three"),
-                                             numpy_helper.from_array(np.int64(8), "eight")])
-
-
-def long_loop_errors():
-    """Long loops that fit none: a state that grows, a condition of data, a random number, a body of an unknown operator."""
-    grows = body([node("Concat", "c c", "d", "/cat", axis=0), node("Identity", "go", "on")], "i go c", "on d")
-    data = body([node("ReduceSum", "c", "z", keepdims=0), node("Cast", "z", "on", to=BOOL), node("Exp", "c", "d"),
-                 node("Neg", "d", "e")], "i go c", "on d e")
-    noise = body([node("RandomUniformLike", "c", "d", "/noise"), node("Identity", "go", "on")], "i go c", "on d")
-    unknown = body([node("Nothing", "c", "d", "/what"), node("Identity", "go", "on")], "i go c", "on d")
-    short = body([node("Add", "s a", "t")], "s a", "t")
-    return model(
-        [node("Loop", "many _ x", "a", "/grows", body=grows), node("Loop", "many _ x", "b b2", "/data", body=data),
-         node("Loop", "many _ x", "c", "/noise", body=noise), node("Loop", "many _ x", "d", "/unknown", body=unknown),
-         node("Scan", "x y", "e", "/widens", body=short, num_scan_inputs=1)],
-        [value("x", (1,)), value("y", (500, 3))], "a b c d e", [numpy_helper.from_array(np.int64(1000), "many")], opset=17)
-
-
-def loop_errors():
-    """Loops that depend on data, or whose bodies do not fit."""
-    one = body([node("Identity", "go", "on"), node("Exp", "c", "d")], "i go c", "on d")
-    none = body([node("Identity", "go", "on")], "i go", "on")
-    data = body([node("ReduceSum", "c", "z", keepdims=0), node("Cast", "z", "on", to=BOOL), node("Exp", "c", "d")], "i go c",
-                "on d")
-    scan = body([node("Add", "s a", "t")], "s a", "t")
-    return model(
-        [node("Loop", "long _ x", "a", "/long", body=one), node("Loop", "long _ x", "b", "/body", body=none),
-         node("Loop", "_ _ x", "c", "/data", body=data), node("Loop", "m _ x", "d", "/count", body=one),
-         node("Scan", "y y", "e", "/scan", body=scan, num_scan_inputs=1), node("Scan", "s w", "f", "/length", body=scan,
-                                                                                num_scan_inputs=1)],
-        [value("x", (3,)), value("y", (100,)), value("m", (), I64), value("s", ())], "a b c d e f",
-        [numpy_helper.from_array(np.int64(65), "long"), weight("w", 0)], opset=17)
 
 
 def signal_errors():
@@ -953,22 +629,6 @@ def many_unknown():
     return model(nodes, [value("x", [2, 3])], "a16")
 
 
-def refused_bodies():
-    """Bodies that are not imported: of an If on data, a Loop as long as data says, and readers of a failed node."""
-    def strange(x, y, name="strange"): return node("Nonsense", x, y, name)
-    then = body([strange("x", "t")], "", "t")
-    other = body([node("If", "c", "u", "inner", then_branch=body([strange("x", "v")], "", "v"),
-                       else_branch=body([node("Exp", "x", "v"), strange("v", "dead", "dead")], "", "v"))], "", "u")
-    loop = body([node("Identity", "go", "on"), strange("k", "d")], "i go k", "on d")
-    f = helper.make_function("my", "F", ["x"], ["y"], [strange("x", "h"), node("Relu", "h", "y", "relu")],
-                             [helper.make_opsetid("", 17)])
-    return model(
-        [node("If", "c", "a", "/if", then_branch=then, else_branch=other), node("Loop", "m _ x", "b", "/loop", body=loop),
-         strange("x", "z", "/first"), node("F", "z", "e", "/call", domain="my"),
-         node("Scan", "x z", "f g", "/scan", num_scan_inputs=1, body=body([strange("s r", "q w")], "s r", "q w"))],
-        [value("x", [2]), value("c", [], BOOL), value("m", [], I64)], "a b e f g", functions=[f], domains=["my"])
-
-
 def one_round():
     """Problems of every kind after a failed node, whose result has a declared type, and their consequences."""
     m = model(
@@ -983,89 +643,6 @@ def one_round():
         [weight("w", 3), weight("g", 3)], domains=[TRAINING])
     m.graph.value_info.append(value("a", ["N", 3]))
     return m
-
-
-def refused():
-    """Settings that are not possible."""
-    return model([node("Unique", "x none", "a", "/unique"), node("NonMaxSuppression", "x scores", "b", "/nms"),
-                  node("Compress", "x mask", "c", "/compress", axis=1), node("TopK", "x k", "d e", "/top"),
-                  node("ScatterElements", "x i x", "f", "/scatter", reduction="mean"),
-                  node("ScatterND", "x i x", "g", "/scatter_nd"), node("BitShift", "i i", "h", "/shift", direction="UP"),
-                  node("Bernoulli", "x", "j", "/bernoulli", dtype=16 + 100), node("Unique", "long", "l", "/wide", axis=0)],
-                 [value("x", [4, 6]), value("mask", [7], BOOL), value("i", [4, 6], I64), value("none", [1]),
-                  value("scores", [1, 2, 5]), value("long", [3, 300])], "a b c d e f g h j l", [ints("k", 7)])
-
-
-SELECTED = [node("NonZero", "mask", "at", "/at"), node("Transpose", "at", "rows", "/rows"),
-            node("GatherND", "x rows", "s", "/s")]  # [at most 4, 6]
-SELECTED_INPUTS = [value("x", [4, 6]), value("mask", [4], BOOL), value("other", [4], BOOL)]
-
-
-def selected():
-    """Rows where a mask is true, and their mean; rows of a matrix where another one is."""
-    return model([*SELECTED, node("ReduceMean", "s", "mean", "/mean"), node("Compress", "x other", "c", "/compress", axis=0)],
-                 SELECTED_INPUTS, "s mean c")
-
-
-def constant_lengths():
-    """Lengths that depend on constants are known."""
-    return model([node("NonZero", "flags", "at", "/at"), node("Compress", "x flags", "c", "/compress", axis=0),
-                  node("Unique", "numbers", "u f i n", "/unique"), node("Cast", "flags_i", "flags", "/flags", to=BOOL),
-                  node("NonMaxSuppression", "boxes scores most iou", "b", "/nms")],
-                 [value("x", [4, 6])], "at c u f i n b",
-                 [ints("flags_i", 1, 0, 1, 1), ints("numbers", 3, 1, 3, 2, 1, 3), ints("most", 2), numbers("iou", 0.5),
-                  numpy_helper.from_array(np.array([[[0, 0, 1, 1], [0, 0, 1, .9], [2, 2, 3, 3]]], np.float32), "boxes"),
-                  numpy_helper.from_array(np.array([[[.8, .9, .7]]], np.float32), "scores")])
-
-
-def lengths():
-    """Operators that cannot read, or join, values of a length that depends on data."""
-    return model([*SELECTED, node("Compress", "x other", "c", "/compress", axis=0),
-                  node("Add", "s c", "a", "/two_masks"), node("Add", "s x", "b", "/fixed"),
-                  node("Concat", "s x", "d", "/concat", axis=0), node("Slice", "s zero one zero", "e", "/slice"),
-                  node("Reshape", "s four", "f", "/literal"), node("Reshape", "s pairs", "g", "/joined"),
-                  node("Shape", "s", "shape", "/shape"), node("Reshape", "x shape", "h", "/of_shape"),
-                  node("Expand", "x shape", "u", "/grown"), node("Slice", "x one count", "v", "/from_one"),
-                  node("Slice", "shape zero one", "count"), node("Add", "shape one", "more"),
-                  node("ConstantOfShape", "more", "w", "/more"),
-                  node("Softmax", "s", "i", "/softmax", axis=0), node("MatMul", "t s", "j", "/product"),
-                  node("Transpose", "s", "t", "/t"), node("TopK", "s one", "k l", "/top", axis=0),
-                  node("InstanceNormalization", "s3 six six", "m", "/norm"), node("Unsqueeze", "s two", "s3", "/s3"),
-                  node("ReduceLogSumExp", "s", "n", "/lse"), node("Gather", "s first", "o", "/row", axis=0),
-                  node("CumSum", "s zero", "p", "/sums", reverse=1), node("Expand", "s wide", "q", "/expand"),
-                  node("ScatterND", "x rows x", "r", "/scatter")],
-                 SELECTED_INPUTS, "a b d e f g h i j k l m n o p q r u v w",
-                 [ints("zero", 0), ints("one", 1), ints("two", 2), ints("four", 4, 6), ints("pairs", -1, 12), ints("first", 0),
-                  ints("wide", 4, 6), weight("six", 6)])
-
-
-def data_dependent():
-    """The shape is data, twice."""
-    return model([node("Reshape", "x s", "a", "/view"), node("Expand", "x s", "b", "/expand"),
-                  node("Add", "a b", "y")],
-                 [value("x", [2, 3]), value("s", [2], I64)], "y")
-
-
-def condition():
-    """An If whose condition is data: it reads a weight and a constant from outside, which the model reads after it, too."""
-    then = helper.make_graph([node("Neg", "x", "n"), node("Add", "n w", "t")], "b", [], [value("t", None)])
-    other = helper.make_graph([node("Reshape", "x shape", "r"), node("Identity", "r", "e")], "b", [], [value("e", None)])
-    return model([node("If", "c", "y", "/if", then_branch=then, else_branch=other), node("Reshape", "y shape", "z")],
-                 [value("x", [2]), value("c", [], BOOL)], "z", [weight("w", 2), ints("shape", 2)])
-
-
-def branch_errors():
-    """Ifs on data that cannot run: branches of two shapes, a random number, several conditions, an unknown operator."""
-    def branch(*nodes):
-        return helper.make_graph(list(nodes), "b", [], [value("t", None)])
-
-    same, longer = branch(node("Neg", "x", "t")), branch(node("Concat", "x x", "t", axis=0))
-    noise, unknown = branch(node("RandomUniformLike", "x", "t")), branch(node("Nothing", "x", "t", "/what"))
-    return model([node("If", "c", "a", "/shapes", then_branch=same, else_branch=longer),
-                  node("If", "c", "b", "/noise", then_branch=noise, else_branch=same),
-                  node("If", "d", "e", "/several", then_branch=same, else_branch=same),
-                  node("If", "c", "f", "/unknown", then_branch=same, else_branch=unknown)],
-                 [value("x", [2]), value("c", [], BOOL), value("d", [2], BOOL)], "a b e f")
 
 
 def recursion():
@@ -1164,95 +741,17 @@ def quantized_lstm(scales=(1,), zero="rz"):
     return model(nodes, [value("x", [5, 2, 3])], "y", inits, domains=["com.microsoft"])
 
 
-def save(name, m):
-    with open(os.path.join(HERE, name + ".onnx"), "wb") as f:
-        f.write(m if isinstance(m, bytes) else m.SerializeToString())
-
-
-ML = "ai.onnx.ml"
-
-
-def words(name, *items):
-    return helper.make_tensor(name, TensorProto.STRING, [len(items)], [s.encode() for s in items])
-
-
-def strings():
-    """Strings in initializers and attributes: their operators are gone after the import, and the result is of numbers."""
-    return model(
-        [node("StringConcat", "names suffix", "full", "/concat"), node("Equal", "full wanted", "is", "/equal"),
-         node("LabelEncoder", "full", "codes", "/codes", domain=ML, keys_strings=["b!", "a!"], values_floats=[2.0, 1.0]),
-         node("Where", "is x codes", "y", "/where"), node("Size", "names", "n", "/size"),
-         node("LabelEncoder", "i", "z", "/lookup", domain=ML, keys_int64s=[7, 3, 5], values_floats=[0.5, 0.25, 0.75])],
-        [value("x", [3]), value("i", [2], I64)], "y n z",
-        [words("names", "a", "b", "c"), words("suffix", "!"), words("wanted", "b!")], opset=20, domains=[(ML, 2)])
-
-
-def string_errors():
-    """Strings where numbers are needed, among numbers, as an output, and patterns that cannot be read."""
-    bad = ["(", "a{2", "a**", "[b-a]", "(?i)a", r"\pL", "((((a{1000}){1000}){1000}){1000})", "[z", r"\q"]
-    return model(
-        [node("Add", "names names", "a", "/add"), node("Concat", "names i", "b", "/concat", axis=0),
-         node("StringConcat", "i names", "c", "/numbers"), node("Identity", "names", "d", "/output"),
-         node("LabelEncoder", "names", "e", "/keys", domain=ML, keys_int64s=[1], values_floats=[2.0]),
-         node("LabelEncoder", "i", "f", "/values", domain=ML, keys_int64s=[1, 2], values_floats=[2.0]),
-         node("LabelEncoder", "i", "g", "/labels", domain=ML, keys_int64s=[1, 2], values_strings=["x", "y"]),
-         node("StringConcat", "g names", "h", "/computed"), node("SequenceConstruct", "names", "s", "/sequence"),
-         node("SequenceLength", "s", "k", "/length"), node("StringNormalizer", "names", "m", "/case", case_change_action="TITLE"),
-         node("TfIdfVectorizer", "i", "o", "/grams", mode="TF", min_gram_length=1, max_gram_length=2, max_skip_count=0,
-              ngram_counts=[0, 1], ngram_indexes=[0, 1], pool_int64s=[1, 2, 3, 4]),
-         *(node("RegexFullMatch", "names", f"r{i}", f"/regex{i}", pattern=p) for i, p in enumerate(bad))],
-        [value("i", [2], I64)], "a b c d e f h k m o " + " ".join(f"r{i}" for i in range(len(bad))), [words("names", "a", "b")],
-        opset=20, domains=[(ML, 4)])
-
-
-def string_input():
-    """An input of strings, which a program cannot have."""
-    return model([node("LabelEncoder", "s", "y", "/codes", domain=ML, keys_strings=["a"], values_int64s=[1])],
-                 [value("s", [3], TensorProto.STRING)], "y", domains=[(ML, 2)])
-
-
-def ml_errors():
-    """Trees with nodes that do not exist or lead back, coefficients of another number of features, labels of strings."""
-    tree = dict(domain=ML, n_targets=2, tree_roots=[0], nodes_featureids=[0, 1], nodes_truenodeids=[1, 0],
-                nodes_falsenodeids=[0, 1], nodes_trueleafs=[0, 1], nodes_falseleafs=[1, 1], leaf_targetids=[0, 1],
-                nodes_modes=helper.make_tensor("m", TensorProto.UINT8, [2], [0, 6]), nodes_splits=numbers("s", 0, 0),
-                leaf_weights=numbers("w", 1, 2), membership_values=numbers("v", 1, np.nan))
-    old = dict(domain=ML, n_targets=1, nodes_treeids=[0, 0], nodes_nodeids=[0, 1], nodes_featureids=[0, 0],
-               nodes_modes=["BRANCH_LEQ", "LEAF"], nodes_truenodeids=[1, 0], nodes_falsenodeids=[1, 0],
-               nodes_values=[0.0, 0.0], target_treeids=[0], target_nodeids=[1], target_ids=[0], target_weights=[1.0])
-    new, before, linear = "TreeEnsemble", "TreeEnsembleRegressor", dict(domain=ML, coefficients=[1.0, 2.0, 3.0])
-    bad = [("cycle", new, tree | dict(nodes_truenodeids=[0, 0])), ("branch", new, tree | dict(nodes_falsenodeids=[2, 1])),
-           ("feature", new, tree | dict(nodes_featureids=[0, 3])), ("target", new, tree | dict(leaf_targetids=[0, 2])),
-           ("root", new, tree | dict(tree_roots=[2])), ("short", new, tree | dict(nodes_trueleafs=[0])),
-           ("sets", new, tree | dict(membership_values=numbers("v", 1, 2))),
-           ("mode", before, old | dict(nodes_modes=["BRANCH_NEAR", "LEAF"])),
-           ("twice", before, old | dict(nodes_nodeids=[0, 0])), ("nowhere", before, old | dict(nodes_truenodeids=[7, 0])),
-           ("inner", before, old | dict(target_nodeids=[0])), ("sum", before, old | dict(aggregate_function="PROD")),
-           ("width", "LinearRegressor", linear),
-           ("post", "LinearRegressor", linear | dict(coefficients=[1.0, 2.0], post_transform="RELU")),
-           ("labels", "LinearClassifier", linear | dict(coefficients=[1.0] * 4, classlabels_strings=["a", "b"])),
-           ("norm", "Normalizer", dict(domain=ML, norm="L3")), ("scale", "Scaler", dict(domain=ML, scale=[1.0] * 3)),
-           ("kernel", "SVMRegressor", linear | dict(kernel_type="COSINE", n_supports=1, support_vectors=[1.0, 2.0],
-                                                    coefficients=[1.0], rho=[0.0])),
-           ("maps", "ZipMap", dict(domain=ML, classlabels_int64s=[0, 1]))]
-    return model([node(op, "x", name, "/" + name, **attributes) for name, op, attributes in bad],
-                 [value("x", (3, 2))], " ".join(name for name, _, _ in bad), domains=[(ML, 5)])
-
-
 def main():
     os.makedirs(HERE, exist_ok=True)
-    for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, attention_forms, attention_errors, gradient, gradient_errors, quantized,
-              quantized_errors, quantized_between, halves, group_norm_of_pytorch, einsum_attention, hostile, branch_errors, loops,
-              loop_errors, grown_state, ends_early, past_end, empty_loop, long_loop_errors, signal_errors, dft_errors, types, too_large,
-              named_twice, own_names, told, detached, origins, parameters,
-              constant_weights, diagonal, sequences, sequence_errors, sequence_inputs, inference_forms, external, cycle,
-              missing, twice, unknown, many_unknown, refused_bodies, one_round, sequence_first, untrained, newer_opset, odd_inputs,
-              refused, data_dependent, selected, constant_lengths, lengths,
-              condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
-              deep, merged, attribute, attribute_types, attribute_zero, function_powers, split_attribute, image_errors,
-              sampling_errors, ml_errors, strings, bit_casts, bit_cast_errors, initializer_output, wide_windows,
-              string_errors, string_input, resized, clipped):
+    for f in (*make_attention.MODELS, *make_control_flow.MODELS, *make_lengths.MODELS, *make_sequences.MODELS,
+              mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, shape_chain, positions, forms, forms_13,
+              gradient, gradient_errors, quantized, quantized_errors, quantized_between, group_norm_of_pytorch, hostile,
+              signal_errors, dft_errors, types, too_large, named_twice, own_names, told, detached, origins, parameters,
+              constant_weights, diagonal, inference_forms, external, cycle, missing, twice, unknown, many_unknown, one_round,
+              sequence_first, untrained, newer_opset, odd_inputs, recursion, dims, second, huge_weight, huge_result,
+              short_weight, negative_dim, zero_byte, deep, merged, attribute, attribute_types, attribute_zero,
+              function_powers, image_errors, sampling_errors, bit_casts, bit_cast_errors, initializer_output, wide_windows,
+              resized, clipped):
         save(f.__name__, f())
     save("clipped_half", clipped("half"))
     lists = ["HardSigmoid", "tanh", "LeakyRelu", "Sigmoid", "ScaledTanh", "Elu"]
@@ -1289,15 +788,15 @@ def main():
     save("batch_norm_call_eval", batch_norm("batch_norm.default](args = (%x, %g, %b, %mean, %var, False, 0.1, 1e-05"))
     save("batch_norm_unsaid", batch_norm(twice=True))
     save("batch_norm_twice", batch_norm(twice=True, training_mode=1))
-    save("attention_sdpa", attention())
-    save("attention_other", attention("other", ""))
-    save("attention_in_inference", attention_after_norm(0))
-    save("attention_in_training", attention_after_norm(1))
-    save("by_frequency", by_frequency())
+    save("attention_sdpa", make_attention.attention())
+    save("attention_other", make_attention.attention("other", ""))
+    save("attention_in_inference", make_attention.attention_after_norm(0))
+    save("attention_in_training", make_attention.attention_after_norm(1))
+    save("by_frequency", make_attention.by_frequency())
     np.save(os.path.join(HERE, "ends_early.npy"), np.array([0.3, -1], dtype=np.float32))
     np.save(os.path.join(HERE, "ends_at_once.npy"), np.array([4, 1], dtype=np.float32))
-    save("long_loops", long_loops(50))
-    save("long_loops_in_place", long_loops(0))
+    save("long_loops", make_control_flow.long_loops(50))
+    save("long_loops_in_place", make_control_flow.long_loops(0))
     save("other_names", own_names("x", "w", "b"))
     save("batch_norm_onnx", batch_norm(producer="other", training_mode=1))
     save("external_dotdot", external("sub/../../w.bin"))
