@@ -6,14 +6,7 @@ N random nodes of each operator become cases as those of the backend suite, and 
 of onnx.reference, except for operators that it computes for some attributes only: these have a definition here.  Exit
 status 1 if a case is not passed; 77, which ctest takes as skipped, without the onnx package.
 """
-import argparse
-import os
-import pathlib
-import random
-import subprocess
 import sys
-import tempfile
-import warnings
 
 try:
     import numpy
@@ -23,6 +16,8 @@ try:
 except ImportError as e:
     print("skipped:", e)
     sys.exit(77)
+
+from random_cases import arguments, run
 
 
 class Case:
@@ -344,35 +339,5 @@ def write(case, folder):
     (data / "output_0.pb").write_bytes(numpy_helper.from_array(numpy.asarray(y), "y").SerializeToString())
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--keep", help="writes the cases into this folder, and leaves them there")
-    a, options = parser.parse_known_args()
-    warnings.filterwarnings("ignore")
-    program = pathlib.Path(os.environ.get("BUILD", "build")) / "bin" / "nnaot-eval"
-    failed = False
-    with tempfile.TemporaryDirectory() as temporary:
-        for make in OPERATORS:
-            if a.only not in make.__name__:
-                continue
-            folders = []
-            for i in range(a.count):
-                folders.append(pathlib.Path(a.keep or temporary) / f"{make.__name__}_{a.seed + i}")
-                write(make(random.Random(a.seed + i)), folders[-1])
-            done = subprocess.run([program, "--onnx-test", *options, *folders], capture_output=True, text=True,
-                                  env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0"))
-            lines = done.stdout.splitlines()
-            total = lines[-1].split() if lines else []
-            good = done.returncode == 0 and total == ["all", str(a.count), "0", "0"]
-            if not good:
-                print(done.stdout, done.stderr, f"nnaot-eval ended with {done.returncode}")
-            print(f"{make.__name__}: {a.count} cases, {'passed' if good else 'failed'}", flush=True)
-            failed |= not good
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(OPERATORS, write, *arguments(__doc__)))

@@ -7,14 +7,12 @@ and across them, so that padding in place of a row shows in the result.  nnaot-e
 suite.  Gradients are compared with central differences in f64.  Exit status 1 if a case is not passed; 77, which ctest takes
 as skipped, without the onnx package.
 """
-import argparse
 import os
 import pathlib
 import random
 import subprocess
 import sys
 import tempfile
-import warnings
 
 try:
     import numpy
@@ -24,6 +22,8 @@ try:
 except ImportError as e:
     print("skipped:", e)
     sys.exit(77)
+
+from random_cases import PROGRAM, arguments, run
 
 
 class Model:
@@ -384,34 +384,11 @@ def write(m, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--keep", help="writes the cases into this folder, and leaves them there")
-    a, options = parser.parse_known_args()
-    warnings.filterwarnings("ignore")
-    program = pathlib.Path(os.environ.get("BUILD", "build")) / "bin" / "nnaot-eval"
-    failed = False
+    a, options = arguments(__doc__)
+    failed = run(KINDS, write, a, options)
     with tempfile.TemporaryDirectory() as temporary:
-        for make in KINDS:
-            if a.only not in make.__name__:
-                continue
-            folders = []
-            for i in range(a.count):
-                folders.append(pathlib.Path(a.keep or temporary) / f"{make.__name__}_{a.seed + i}")
-                write(make(random.Random(a.seed + i)), folders[-1])
-            done = subprocess.run([program, "--onnx-test", *options, *folders], capture_output=True, text=True,
-                                  env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0"))
-            lines = done.stdout.splitlines()
-            total = lines[-1].split() if lines else []
-            good = done.returncode == 0 and total == ["all", str(a.count), "0", "0"]
-            if not good:
-                print(done.stdout, done.stderr, f"nnaot-eval ended with {done.returncode}")
-            print(f"{make.__name__}: {a.count} cases, {'passed' if good else 'failed'}", flush=True)
-            failed |= not good
         gradients = range(a.seed, a.seed + a.count) if a.only in "gradient" and not options else []
-        errors = [check_gradient(program, differentiated(random.Random(i)), pathlib.Path(temporary)) for i in gradients]
+        errors = [check_gradient(PROGRAM, differentiated(random.Random(i)), pathlib.Path(temporary)) for i in gradients]
         for i, error in zip(gradients, errors):
             if error:
                 print(f"gradient {i}: {error}")
