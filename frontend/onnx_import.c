@@ -160,26 +160,8 @@ static ImportFn import_plain_unary, import_plain_binary;
 static const struct {
   const char *name, *why;
 } refused[] = {
-#define ONNX(...)
-#define SEQUENCE(...)
-#define TRAINING(...)
-#define PREVIEW(...)
-#define MICROSOFT(...)
-#define ML(...)
-#define UNARY(...)
-#define BINARY(...)
-#define STRINGS(...)
 #define REFUSED(name, why) {#name, why},
 #include "frontend/onnx_ops.def"
-#undef STRINGS
-#undef ONNX
-#undef SEQUENCE
-#undef TRAINING
-#undef PREVIEW
-#undef MICROSOFT
-#undef ML
-#undef UNARY
-#undef BINARY
 };
 
 // Operators that take tensors of strings, and the operands that may be.
@@ -187,25 +169,8 @@ static const struct {
   const char *name;
   int operands;
 } takes_strings[] = {
-#define ONNX(...)
-#define SEQUENCE(...)
-#define TRAINING(...)
-#define PREVIEW(...)
-#define MICROSOFT(...)
-#define ML(...)
-#define UNARY(...)
-#define BINARY(...)
 #define STRINGS(name, operands) {#name, operands},
 #include "frontend/onnx_ops.def"
-#undef ONNX
-#undef SEQUENCE
-#undef TRAINING
-#undef PREVIEW
-#undef MICROSOFT
-#undef ML
-#undef UNARY
-#undef BINARY
-#undef STRINGS
 };
 
 static const char *hint_for(const char *domain, const char *name) {
@@ -218,7 +183,6 @@ static const char *hint_for(const char *domain, const char *name) {
   return problem_info[PROBLEM_operator].way_out;
 }
 
-#define STRINGS(...)
 static const Row rows[] = {
 #define ROW(domain, name, since, least, most, import, op, sequences)                               \
   {domain, #name, since, least, most, import, op, sequences},

@@ -102,25 +102,13 @@ enum { NARROW_as_operand = -1 };
 
 typedef bool ImportFn(Node *n);
 
-#define ONNX(name, since, least, most, import) ImportFn import_##import;
-#define SEQUENCE                               ONNX
-#define TRAINING(name, least, most, import)    ImportFn import_##import;
-#define PREVIEW(name, least, most, import)     ImportFn import_##import;
-#define MICROSOFT(name, least, most, import)   ImportFn import_##import;
-#define ML                                     ONNX
-#define STRINGS(name, operands)
-#define UNARY(name, op)
-#define BINARY(name, op)
+#define ONNX(name, since, least, most, import)     ImportFn import_##import;
+#define SEQUENCE(name, since, least, most, import) ImportFn import_##import;
+#define ML(name, since, least, most, import)       ImportFn import_##import;
+#define TRAINING(name, least, most, import)        ImportFn import_##import;
+#define PREVIEW(name, least, most, import)         ImportFn import_##import;
+#define MICROSOFT(name, least, most, import)       ImportFn import_##import;
 #include "frontend/onnx_ops.def"
-#undef ONNX
-#undef SEQUENCE
-#undef TRAINING
-#undef PREVIEW
-#undef MICROSOFT
-#undef ML
-#undef STRINGS
-#undef UNARY
-#undef BINARY
 
 // onnx_parameters.c: whether the model's metadata calls the weight the table of an nn.Embedding.
 bool node_of_embedding(const Node *n, const Value *table);

@@ -42,6 +42,15 @@ static void swap(int64_t *at, int64_t i, int64_t j) {
   at[j] = t;
 }
 
+// Rows of a matrix, or columns with the step of a row.
+static void swap_lines(double *x, double *y, int64_t n, int64_t step) {
+  for (int64_t i = 0; i < n * step; i += step) {
+    double t = x[i];
+    x[i] = y[i];
+    y[i] = t;
+  }
+}
+
 // Factors x into w->a.  Returns the sign of the order.  From the first pivot that is zero on, the
 // rest is zero.
 NNRT_CLONES static double factor(const Work *w, const float *x, int64_t n) {
@@ -58,20 +67,12 @@ NNRT_CLONES static double factor(const Work *w, const float *x, int64_t n) {
         if (!(fabs(a[i * n + j]) <= fabs(a[p * n + q]))) p = i, q = j;
     if (a[p * n + q] == 0) break;
     if (p != k) {
-      for (int64_t j = 0; j < n; j++) {
-        double t = a[p * n + j];
-        a[p * n + j] = a[k * n + j];
-        a[k * n + j] = t;
-      }
+      swap_lines(a + p * n, a + k * n, n, 1);
       swap(w->row, p, k);
       sign = -sign;
     }
     if (q != k) {
-      for (int64_t i = 0; i < n; i++) {
-        double t = a[i * n + q];
-        a[i * n + q] = a[i * n + k];
-        a[i * n + k] = t;
-      }
+      swap_lines(a + q, a + k, n, n);
       swap(w->column, q, k);
       sign = -sign;
     }

@@ -340,7 +340,7 @@ bool module_verify(const Module *m, Diag *d) {
     if (!verify_swap(g, d) || !verify_versions(g, d) || !verify_deferred(g, d)) return false;
   }
   if (m->phase >= PHASE_planned && !module_check_ranks(m, d)) return false; // 26
-  if (!verify_kept_places(m, d)) return false;                              // 27
+  if (!verify_kept(m, d)) return false;                                     // 27
   // 24: early updates.
   const char *why = NULL;
   if (m->early_updates) {

@@ -27,8 +27,8 @@ bool verify_versions(const Graph *g, Diag *d);
 // 23: deferred updates.
 bool verify_deferred(const Graph *g, Diag *d);
 
-// 27: the places of parameters in several entry graphs.
-bool verify_kept_places(const Module *m, Diag *d);
+// 27: the types, and later the places, of parameters in several entry graphs.
+bool verify_kept(const Module *m, Diag *d);
 
 // "%x" or "%12", for messages.
 const char *value_text(Arena *a, const Value *v);

@@ -367,48 +367,42 @@ static bool same_place(const Value *x, const Value *y) {
   return x->offset == y->offset && x->host == y->host;
 }
 
-// Entry graphs share the weights and states of one name.
-static bool kept_types(const Module *m, Diag *d) {
+// `v` and `is` are of one role and name, in two entry graphs.
+static bool same_kept_type(const Value *v, const Value *is, Diag *d) {
+  if ((v->role != ROLE_weight && v->role != ROLE_state) || type_equal(v->type, is->type))
+    return true;
   Arena *a = arena_new();
-  const Graph *first = module_first_entry(m), *g = m->graphs;
-  const Table *params = first ? graph_params_by_label(first, a) : NULL;
-  bool ok = true;
-  for (; g && ok; g = g->next)
-    for (int i = 0; g->entry && g != first && i < g->n_params && ok; i++) {
-      const Value *v = g->params[i];
-      const Value *is = v->label ? table_find(params, (int)v->role, v->label) : NULL;
-      if (!is || (v->role != ROLE_weight && v->role != ROLE_state)) continue;
-      if (!type_equal(v->type, is->type))
-        ok = diag_error(d, v->loc, "%s '%s' is %s in '@%s', and %s in '@%s'", role_name[v->role],
-                        v->label, type_text(a, v->type), g->name, type_text(a, is->type),
-                        first->name);
-    }
+  diag_error(d, v->loc, "%s '%s' is %s in '@%s', and %s in '@%s'", role_name[v->role], v->label,
+             type_text(a, v->type), v->graph->name, type_text(a, is->type), is->graph->name);
   arena_free(a);
-  return ok;
+  return false;
 }
 
-bool verify_kept_places(const Module *m, Diag *d) {
-  if (m->phase == PHASE_typed) return kept_types(m, d);
-  if (m->phase < PHASE_planned) return true;
+static bool same_kept_place(const Value *v, const Value *is, Diag *d) {
+  if (!param_kept(v) || same_place(v, is)) return true;
+  // Several meshes may have a scalar each.
+  for (int k = 0; k < is->graph->n_params; k++) {
+    const Value *p = is->graph->params[k];
+    if (p->role == v->role && str_equal(p->label, v->label) && same_place(v, p)) return true;
+  }
+  return diag_error(d, v->loc, "%s '%s' is at %lld in '@%s', and at %lld in '@%s'",
+                    role_name[v->role], v->label, (long long)v->offset, v->graph->name,
+                    (long long)is->offset, is->graph->name);
+}
+
+bool verify_kept(const Module *m, Diag *d) {
+  if (m->phase != PHASE_typed && m->phase < PHASE_planned) return true;
+  bool (*same)(const Value *, const Value *, Diag *) =
+      m->phase == PHASE_typed ? same_kept_type : same_kept_place;
   Arena *a = arena_new();
-  const Graph *first = module_first_entry(m), *g = m->graphs;
+  const Graph *first = module_first_entry(m);
   const Table *params = first ? graph_params_by_label(first, a) : NULL;
   bool ok = true;
-  for (; g && ok; g = g->next)
+  for (const Graph *g = m->graphs; g && ok; g = g->next)
     for (int i = 0; g->entry && g != first && i < g->n_params && ok; i++) {
       const Value *v = g->params[i];
       const Value *is = v->label ? table_find(params, (int)v->role, v->label) : NULL;
-      if (!is || !param_kept(v) || same_place(v, is)) continue;
-      // Several meshes may have a scalar each.
-      bool other = false;
-      for (int k = 0; k < first->n_params; k++) {
-        const Value *p = first->params[k];
-        other |= p->role == v->role && str_equal(p->label, v->label) && same_place(v, p);
-      }
-      if (other) continue;
-      ok = diag_error(d, v->loc, "%s '%s' is at %lld in '@%s', and at %lld in '@%s'",
-                      role_name[v->role], v->label, (long long)v->offset, g->name,
-                      (long long)is->offset, first->name);
+      ok = !is || same(v, is, d);
     }
   arena_free(a);
   return ok;
