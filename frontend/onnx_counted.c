@@ -15,7 +15,7 @@
 //     scatters by counted indices       write the first row again in place of padding, or combine
 //                                       rows with the neutral element
 //     Shape, Size              have the count.  Reshape, Expand, Slice, ConstantOfShape and Range
-//                              read it where it is the length of their result
+//                              take the length of their result from it
 //
 // Two counts are the same if they are the same ops of the same values: a mask that an exporter
 // wrote twice is one mask.
@@ -138,7 +138,7 @@ const Value *node_unreshaped(const Value *v) {
   return v;
 }
 
-// The mask whose true elements v counts, as a sum over all of it; NULL: none.
+// The mask of which v is the number of true elements, a sum over all of it; NULL: none.
 static const Value *counted_mask(const Value *v) {
   const Op *op = v->def;
   if (!op || op->kind != OP_reduce_sum || attr_n(op, "axes") != of_op(op)->type->ndim) return NULL;

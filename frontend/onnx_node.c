@@ -50,8 +50,8 @@ const Onnx__AttributeProto *node_attr(const Node *n, const char *name) {
   return read_as(n, name, READ_any);
 }
 
-// Whether it holds what is read.  Writers of the third version of protobuf leave out numbers that
-// are 0, texts and lists that are empty: then the type alone tells.
+// Whether it has a value of the type.  Writers of the third version of protobuf leave out numbers
+// that are 0, texts and lists that are empty: then the type alone tells.
 static bool holds(const Onnx__AttributeProto *a, NodeRead as) {
   int type = a->has_type ? (int)a->type : 0;
   return as & READ_any || (as & READ_int && (a->has_i || type == TYPE(INT))) ||

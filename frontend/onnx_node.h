@@ -93,7 +93,7 @@ typedef struct Node {
   Builder *b; // appends to the graph, at the node's location
   Arena *a;   // scratch
   const Onnx__NodeProto *proto;
-  NodeRead *read; // attributes that the import function has read, and what as
+  NodeRead *read; // by attribute: the types as which the import function has read it
   struct Scope *scope;
   struct Import *im;
 } Node;

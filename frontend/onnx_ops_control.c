@@ -5,7 +5,7 @@
 //     Scan  state s, slices x[0 … 511]      %s1, %y = loop @loop %s, %x count=512
 //
 // Iterations in place may differ in shape, and their conditions may depend on their number.  So
-// loops of up to MOST_ITERATIONS whose bodies do not fit a loop are put in place, too.
+// loops of up to MOST_ITERATIONS are also put in place if their bodies do not fit a loop.
 
 #include <string.h>
 
@@ -134,7 +134,7 @@ static bool try_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, bool
   // An error of the file is one in any case.
   retry &= diag_errors(im->d) == errors;
   if (!retry) return *why ? node_fail_as(n, PROBLEM_control_flow, NULL, "%s", *why) : false;
-  // The problems may be those of an iteration whose number is not known.
+  // An iteration with a known number may have none of these problems.
   im->problems.all.n = problems;
   n->b->failed = false;
   fflush(im->stream);

@@ -41,7 +41,7 @@ static int by_integer(const void *x, const void *y) {
   return a->i < b->i ? -1 : a->i > b->i ? 1 : (a->at > b->at) - (a->at < b->at);
 }
 
-// Sorts the keys but NaN, whose position is set or -1; of equal keys the last one counts, as in
+// Sorts the keys but NaN, and sets its position or -1; of equal keys the last one counts, as in
 // ONNX's reference implementation.
 static int64_t sort_keys(const Tensor *keys, Key *out, int64_t *nan_at) {
   bool floating = dtype_class[keys->type->dtype] == 'F';

@@ -1,4 +1,4 @@
-// Operators whose results have a length that depends on data: indices up to a bound, with a count
+// Operators with lengths that depend on data: indices up to a bound, with a count
 // (onnx_counted.c).  Of constants the count is known, and the results are sliced to it.
 //
 //     NonZero(x)         nonzero of x != 0, flattened; an index becomes a tuple by division
@@ -189,7 +189,7 @@ bool import_unique(Node *n) {
   Value *table = build_reshape(n->b, slices, 2, (int64_t[]){count, columns});
   if (table && dtype_class[table->type->dtype] == 'B') table = build_cast(n->b, table, DT_i32);
 
-  // In sorted order: where groups begin, and the group of each slice.
+  // In sorted order: the first slices of groups, and the group of each slice.
   Value *order = table ? sorting(n, table) : NULL, *number;
   Value *new = order ? begins(n, take(n, table, order)) : NULL;
   if (!new) return false;

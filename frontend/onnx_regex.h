@@ -9,7 +9,7 @@
 
 typedef struct Regex Regex;
 
-// Returns NULL, and the reason, for an expression that is malformed or beyond what is read here:
+// Returns NULL, and the reason, for an expression that is malformed or of an unsupported form:
 // flags, Unicode classes, and repetitions that multiply to more than 65,536 steps.
 const Regex *regex_new(Arena *a, const char *pattern, const char **why);
 // Whether all of the text matches.

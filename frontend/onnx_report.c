@@ -7,7 +7,7 @@
 //
 // Consequences of a reported problem are not reported: see `poisoned` in onnx_walk.h.  Bodies of a
 // loop, a branch or a function that are not imported are searched for operators without an import:
-// what they read may be unknown.
+// the types of their operands may be unknown.
 
 #include <string.h>
 

@@ -251,10 +251,13 @@ int nnrt_found(enum NnrtFound kind, long long value, long long place, long long 
   if (kind == FOUND_label && value == -100)
     fail_hint = "to ignore such labels, as PyTorch does, compile with ignore_index=-100 in --loss";
   if (kind == FOUND_length) fail_hint = "a length counts the time steps of its row";
-  if (kind == FOUND_count) fail_hint = "compile with a larger --bound for this operator";
+  if (kind == FOUND_count) {
+    fail_hint = "compile with a larger --bound for this operator";
+    return nnrt_error(NNRT_INDEX, "%lld elements of row %lld are selected, and the bound is %lld",
+                      value, place, limit - 1);
+  }
   return nnrt_error(NNRT_INDEX,
                     kind == FOUND_label    ? "label %lld of row %lld is not in %lld..%lld"
-                    : kind == FOUND_count  ? "the count %lld of row %lld is not in %lld..%lld"
                     : kind == FOUND_length ? "length %lld of row %lld is not in %lld..%lld"
                                            : "index %lld (number %lld) is not in %lld..%lld",
                     value, place, least, limit - 1);

@@ -257,7 +257,7 @@ static bool lower_loops(Lowering *p, Graph *g) {
     if (!hoist_casts(p, op, body, in, &n_in)) return false;
     graph_renumber(body);
     Op *lowered = loop_replace(op, body, in, n_in, loop_form(op), result, p->d);
-    bool changed = false; // the body does not read what it cast before
+    bool changed = false; // the body does not read its uncast operands
     if (!lowered || !simplify_loop(lowered, p->d, &changed)) return false;
   }
   graph_renumber(g);

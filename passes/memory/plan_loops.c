@@ -11,8 +11,8 @@
 //
 // A body has one memory for all iterations, a result of the loop that nothing reads: so it is free
 // outside of the loop, and the body of a loop in a body is in that one's workspace.  A parameter of
-// the body is where the loop's value is: a state where its last value will be, and a value of all
-// iterations at that operand.  Slices are copied into the workspace and out of it.
+// the body shares the place of a value of the loop: a state that of its last value, and a value of
+// all iterations that of the operand.  Slices are copied into the workspace and out of it.
 //
 // A next state is computed in the workspace and copied over the state at the end of the iteration.
 // If it is the state of another one, as in s, t = t, s, it is copied into the workspace first.

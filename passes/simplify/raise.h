@@ -20,7 +20,7 @@ typedef struct Match {
 // The producer of `v`, noted, if it is of that kind; otherwise NULL.
 Op *match_op(Match *m, const Value *v, OpKind kind);
 // The dimensions of the result of a pattern that those of a value inside correspond to, by the
-// broadcasts and reshapes between them; -1 where a length of 1 is stretched or dropped.
+// broadcasts and reshapes between them; -1: a length of 1 is stretched or dropped.
 typedef struct Along {
   int dim[MAX_NDIM];
 } Along;

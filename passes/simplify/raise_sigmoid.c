@@ -6,7 +6,7 @@
 //     log(1 + exp(x))                           softplus x
 //     max(x, 0) + log(1 + exp(-|x|))            softplus x
 //
-// The ops do not overflow where exp does. raise_swish finds x * sigmoid x next.
+// The ops do not overflow, as exp does. raise_swish finds x * sigmoid x next.
 
 #include "raise.h"
 

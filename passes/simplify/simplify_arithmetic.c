@@ -115,7 +115,7 @@ static Value *simplify_reciprocal(Builder *b, Op *op) {
   return inner ? build_unary(b, OP_rsqrt, operand(inner, 0)) : NULL;
 }
 
-// jax takes every maximum with -inf, where it begins.
+// jax takes every maximum with -inf, its start.
 static Value *simplify_bound(Builder *b, Op *op) {
   (void)b;
   double c, none = op->kind == OP_max ? -INFINITY : INFINITY;

@@ -14,7 +14,7 @@
 //     CASE loss L
 //     CASE input NAME norm N projection P distance D
 //
-// where P is the sum of element i times cos(i + 1), and D the largest relative norm of the
+// with P, the sum of element i times cos(i + 1), and D, the largest relative norm of the
 // difference, with and without simplification.  A case that cannot be computed has a line
 //
 //     CASE fails MESSAGE

@@ -1,5 +1,5 @@
-// Selections whose length depends on data: indices up to a bound, and the count of those that are
-// selected.
+// Selections of a length that depends on data: indices up to a bound, and the count of those that
+// are selected.
 //
 //     nonzero bool[6] k=4     0 1 0 0 1 0   ->  1 4 1 1, count 2
 //     nms boxes, scores k=2   the best boxes of each class that overlap no better one
