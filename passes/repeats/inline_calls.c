@@ -44,6 +44,11 @@ static bool inline_body(Inliner *u, Op *at, const Graph *body, Value *const *in,
     } else {
       Op *copy = op_copy(u->g, at, op, operand, u->d);
       if (!copy) return false;
+      // A body called by forward is also called by backward, if a gradient repeats a nested call.
+      for (int i = 0; i < copy->n_in; i++) {
+        const Op *def = copy->in[i].value->def;
+        if (def && def->part > copy->part) copy->part = def->part;
+      }
       vec_push(u->a, ops, copy);
       memcpy(out, copy->out, (size_t)op->n_out * sizeof(Value *));
     }
