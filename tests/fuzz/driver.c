@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,7 +174,7 @@ int main(int argc, char **argv) {
       {"seed", required_argument, NULL, 's'},   {"seconds", required_argument, NULL, 't'},
       {"inputs", required_argument, NULL, 'n'}, {"only", required_argument, NULL, 'o'},
       {"save", required_argument, NULL, 'w'},   {0}};
-  double limit = 5;
+  double limit = 0; // of seconds; 0: not given
   int64_t inputs = INT64_MAX, only = -1;
   now.seed = 1;
   for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -215,6 +216,8 @@ int main(int argc, char **argv) {
     arena_free(a);
     return 0;
   }
+  // A number of inputs has no limit in seconds of its own.
+  if (limit == 0) limit = inputs == INT64_MAX ? 5 : HUGE_VAL;
   // The unchanged files run first: files that crash or are all refused are useless as seeds.
   int64_t valid = 0, done = 0, accepted = 0;
   for (int i = 0; i < seeds.n; i++)
