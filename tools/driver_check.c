@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/vec.h"
+#include "comm/transition.h"
 #include "driver.h"
 #include "explain.h"
 #include "output.h"
@@ -47,7 +48,7 @@ static bool check_effect(const Settings *s, Diag *d) {
   static const char *const step[] = {
       "loss",   "optimizer", "group",     "no-decay",       "freeze",     "train",
       "detach", "init",      "clip-norm", "dtype",          "accumulate", "micro-batches",
-      "plan",   "cluster",   "per-node",  "search-seconds", NULL};
+      "plan",   "cluster",   "per-node",  "search-seconds", "reshard",    NULL};
   static const char *const import[] = {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   static const char *const of_target[] = {"link", "aot-plans"};
@@ -100,7 +101,7 @@ static bool check_effect(const Settings *s, Diag *d) {
 
 // -- The values of options ---------------------------------------------------------------------
 
-// Reads --target, --link and --aot-plans into s->backend, and checks --dtype.
+// Reads --target, --link and --aot-plans into s->backend, and checks --dtype and --reshard.
 static bool check_target(Settings *s, Diag *d) {
   static const char *const links[] = {"static", "shared", NULL};
   static const char *const plans[] = {"yes", "no", NULL};
@@ -114,6 +115,8 @@ static bool check_target(Settings *s, Diag *d) {
   if (s->link_text) s->backend.link = !strcmp(s->link_text, "static") ? LINK_static : LINK_shared;
   if (s->aot_plans) s->backend.plans = !strcmp(s->aot_plans, "yes") ? PLANS_yes : PLANS_no;
   if (!backend_target_parse(s->target_text, &s->backend.target, d)) return false;
+  if (!is_one_of(s->reshard, reshard_name))
+    return diag_error(d, NULL, "--reshard is rvd, intra or p2p, not '%s'", s->reshard);
   static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
   return is_one_of(s->dtype, dtypes) ||
          diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);

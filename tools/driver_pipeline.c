@@ -87,6 +87,7 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("shard", "seconds",
          s->search_seconds > 0 ? str_format(a, "%.17g", s->search_seconds) : NULL);
   OPTION("shard", "explain", s->explain);
+  OPTION("comm", "reshard", strcmp(s->reshard, "rvd") != 0 ? s->reshard : NULL);
   OPTION("stash_weights", "accumulate", s->accumulate > 1 ? WHOLE(s->accumulate) : NULL);
   OPTION("overlap", "limited", s->cluster ? "true" : NULL);
   // Passes that always need prices use the target's default cluster if none is given.

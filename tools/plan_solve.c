@@ -23,7 +23,7 @@ static const Option options[] = {
     NUMBER("work", 0, &settings.work, "N",
            "answer after so much work, the same on every machine: a second is about 600; 0: any"),
     STRING("method", 0, &settings.method, "NAME",
-           "auto, or to compare it with: exhaustive, metropolis, descent"),
+           "auto, or to compare it with: exhaustive, metropolis, descent, random"),
     INTEGER("seed", 0, &settings.seed, "N", "seed of the random choices of a method"),
     GROUP("Output"),
     STRING("lp", 0, &settings.lp, "FILE",
@@ -113,7 +113,8 @@ static int answer(const Program *program, const char *file) {
     }
   if (!known)
     return usage_error(
-        program, "there is no method '%s': there are auto, exhaustive, metropolis and descent",
+        program,
+        "there is no method '%s': there are auto, exhaustive, metropolis, descent and random",
         settings.method);
   // Only method auto limits work and writes an LP.
   if (settings.work > 0 && method != SOLVER_auto)

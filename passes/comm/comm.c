@@ -27,7 +27,7 @@
 // an op couples rows of different micro-batches, and is an error.
 //
 // A value with readers on another mesh goes over a cluster, and so does every value if the option
-// `cluster` names one: comm_routes.c.
+// `cluster` names one, or `reshard` asks for send/recv: comm_routes.c.
 //
 // Nothing is merged or moved here; see bucket_grads.c.
 
@@ -248,8 +248,22 @@ static bool localise_graph(Comm *c) {
   return true;
 }
 
+// Reads the option `reshard`.
+static bool reshard_option(const PassOptions *o, ReshardBy *by, Diag *d) {
+  const char *text = opt_str(o, "reshard");
+  *by = RESHARD_rvd;
+  if (!text) return true;
+  for (int i = 0; i < N_RESHARDS; i++)
+    if (str_equal(text, reshard_name[i])) {
+      *by = (ReshardBy)i;
+      return true;
+    }
+  return diag_error(d, NULL, "comm: reshard is rvd, intra or p2p, not '%s'", text);
+}
+
 bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
   Comm c = {.m = m, .scratch = opt_scratch(o), .d = d, .cluster = opt_str(o, "cluster")};
+  if (!reshard_option(o, &c.by, d)) return false;
   for_each_graph(g, m) {
     c.g = g;
     if (g->entry && !localise_graph(&c)) return false;

@@ -44,6 +44,7 @@ static double best_seconds(Comm *c, const Tree *t, const Type *whole, const Layo
   double best = transition_seconds(c->paths, whole, from, want) * (1 - 1e-9);
   bool joined = t->is_summed && from->mesh == want->mesh && is_all_reduced(from, want);
   *out_hops = NO_ROUTE;
+  if (transition_is_move(c->paths, from, want)) return best;
   for (Hops hops = NO_HOPS; from->mesh == want->mesh && hops <= ALL_HOP; hops++) {
     double seconds = hops_seconds(c->m, joined ? c->joined : c->paths, whole, from, want, hops);
     if (seconds > (*out_hops == NO_ROUTE ? best * (1 + 2e-9) : best * (1 - 1e-9))) continue;
@@ -179,6 +180,7 @@ Value *reshard_by_route(Comm *c, Value *original, const Layout *want, Op *reader
     const Cluster *joined = cluster_without_starts(c->scratch, cluster);
     c->paths = transitions_new(c->m, cluster, c->scratch);
     c->joined = transitions_new(c->m, joined, c->scratch);
+    transitions_reshard_by(c->paths, c->by);
   }
   Tree *t = tree_of(c, original, v, part);
   // The tree has all layouts that readers want.
@@ -188,9 +190,9 @@ Value *reshard_by_route(Comm *c, Value *original, const Layout *want, Op *reader
   return grown(c, original->id, t, i, v, reader);
 }
 
-// Whether the value has a reader on another mesh, or a cluster is given.
+// Whether the value has a reader on another mesh, or an option asks for routes.
 bool needs_route(const Comm *c, const Value *v) {
-  if (c->cluster || c->trees[v->id]) return true;
+  if (c->cluster || c->by != RESHARD_rvd || c->trees[v->id]) return true;
   for_each_use(u, v) {
     const Mesh *mesh = u->user ? op_mesh(u->user) : wanted_result(c, c->g->results[u->index])->mesh;
     if (mesh != v->layout->mesh) return true;

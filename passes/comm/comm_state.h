@@ -28,10 +28,11 @@ typedef struct Comm {
   AxisReshard **moved;  // by id of the original value
   Hops *hops;           // likewise
   const char *cluster;  // gives the costs of routes; or NULL
-  Transitions *paths;   // NULL until first used
-  Transitions *joined;  // the same without time for starts and hops
-  struct Tree **trees;  // by id of the original value: routes over the cluster
-  uint32_t n_ops;       // before insertions
+  ReshardBy by;
+  Transitions *paths;  // NULL until first used
+  Transitions *joined; // the same without time for starts and hops
+  struct Tree **trees; // by id of the original value: routes over the cluster
+  uint32_t n_ops;      // before insertions
   int64_t inserted;
 } Comm;
 

@@ -14,6 +14,8 @@
 #include "ir/split.h"
 #include "paths/routes.h"
 
+const char *const reshard_name[N_RESHARDS + 1] = {"rvd", "intra", "p2p", NULL};
+
 // The cost of a collective over these axes of a mesh: linear in the bytes.
 typedef struct Rate {
   PathPrim prim;
@@ -45,6 +47,7 @@ struct Transitions {
   Known *known[KNOWN_BUCKETS];
   int n_known;
   int n_meshes; // added
+  ReshardBy by;
 };
 
 // One transition.
@@ -303,6 +306,14 @@ Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
   return t;
 }
 
+void transitions_reshard_by(Transitions *t, ReshardBy by) {
+  t->by = by;
+}
+
+bool transition_is_move(const Transitions *t, const Layout *from, const Layout *want) {
+  return t->by == RESHARD_p2p || (t->by == RESHARD_intra && from->mesh != want->mesh);
+}
+
 static Known *known_between(Transitions *t, const Type *whole, const Layout *from,
                             const Layout *want) {
   uint64_t h = layouts_hash(whole, from, want);
@@ -341,6 +352,7 @@ static const Path *path_between(Transitions *t, const Type *whole, const Layout 
 Value *transition_build(Transitions *t, Builder *b, Value *v, const Layout *want) {
   Walk w = {.t = t, .b = b, .v = v, .time = v->layout};
   if (v->layout == want) return v;
+  if (transition_is_move(t, v->layout, want)) return move_to(&w, want) ? w.v : NULL;
   w.path = path_between(t, type_whole(t->m, v->type, v->layout), v->layout, want);
   bool room = w.path && has_room(&w, &w.path->group[0]) && has_room(&w, &w.path->group[1]);
   for (int i = 0; room && i < w.path->n_steps; i++)
@@ -356,6 +368,7 @@ int transitions_known(const Transitions *t) {
 
 double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
                           const Layout *want) {
+  if (transition_is_move(t, from, want)) return transition_messages(t, whole, from, want);
   const Path *p = path_between(t, whole, from, want);
   return p ? p->total.seconds : 0;
 }

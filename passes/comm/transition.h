@@ -22,7 +22,21 @@
 
 typedef struct Transitions Transitions; // of one module
 
+// The means of a reshard, to compare them (SuperScaler, figure 16).
+typedef enum ReshardBy {
+  RESHARD_rvd,   // the cheapest path
+  RESHARD_intra, // the cheapest path within a mesh, send/recv of intersections between meshes
+  RESHARD_p2p,   // send/recv of intersections
+  N_RESHARDS,
+} ReshardBy;
+
+extern const char *const reshard_name[N_RESHARDS + 1]; // NULL at the end
+
 Transitions *transitions_new(Module *m, const Cluster *c, Arena *a);
+// From now on reshards are made and priced by these means.
+void transitions_reshard_by(Transitions *t, ReshardBy by);
+// Whether a reshard between these layouts may be nothing but a move.
+bool transition_is_move(const Transitions *t, const Layout *from, const Layout *want);
 // Inserts the ops at the builder's position and returns the value in the wanted layout, which must
 // have the same split over time. NULL after reporting why.
 Value *transition_build(Transitions *t, Builder *b, Value *v, const Layout *want);

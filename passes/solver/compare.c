@@ -7,6 +7,7 @@
 //                  Equation of state calculations by fast computing machines)
 //     descent      one node at a time to its best strategy, in random order, until none changes;
 //                  then from another random start (AutoDDL, section 4.6)
+//     random       a random strategy for every node, again and again
 //
 // Overflow and infinite costs are penalised, the more the longer no choice is feasible.
 
@@ -207,6 +208,13 @@ static void descent(Compare *c, Arena *a) {
   }
 }
 
+static void sample(Compare *c) {
+  while (!is_late(c)) {
+    begin_random(c);
+    look(c);
+  }
+}
+
 // -- The result ------------------------------------------------------------------------------
 
 static SolverResult result(const Compare *c, Arena *a) {
@@ -255,8 +263,10 @@ SolverResult solver_compare(Arena *a, const SolverProblem *p, const SolverOption
     exhaustive(&c, scratch);
   else if (o->method == SOLVER_metropolis)
     metropolis(&c);
-  else
+  else if (o->method == SOLVER_descent)
     descent(&c, scratch);
+  else
+    sample(&c);
   SolverResult r = result(&c, a);
   r.ended = c.complete ? SOLVER_done : SOLVER_late;
   arena_free(scratch);

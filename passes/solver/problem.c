@@ -18,7 +18,7 @@
 #include "solver/solver.h"
 
 const char *const solver_method_name[N_SOLVER_METHODS] = {"auto", "exhaustive", "metropolis",
-                                                          "descent"};
+                                                          "descent", "random"};
 const char *const solver_status_name[N_SOLVER_STATUSES] = {"optimal", "feasible", "infeasible",
                                                            "time_out"};
 const char *const solver_end_name[N_SOLVER_ENDS] = {"done", "work", "clock"};

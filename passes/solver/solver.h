@@ -64,6 +64,7 @@ typedef enum SolverMethod {
   SOLVER_exhaustive, // every combination that is not pruned: small problems
   SOLVER_metropolis, // Metropolis-Hastings over single nodes
   SOLVER_descent,    // coordinate descent over single nodes, from several starts
+  SOLVER_random,     // independent random choices
   N_SOLVER_METHODS,
 } SolverMethod;
 
@@ -104,7 +105,7 @@ typedef struct SolverResult {
   SolverStatus status;
   const int *choice; // per node, if optimal or feasible
   SolverCost cost;   // of the choice
-  bool has_bound;    // of exhaustive, metropolis and descent only after a complete search
+  bool has_bound;    // of the methods other than auto only after a complete search
   SolverCost bound;  // no feasible choice costs less
   double gap;        // (cost - bound) / |cost|
   // If memory at one time makes the problem infeasible: that time, and the least it needs.

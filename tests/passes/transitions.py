@@ -5,7 +5,8 @@
 
 A value of one layout, partial sums included, is read by an op in another layout, on the same devices, on others of
 the same number, or of twice or half the number; both groups factored in every way. nnaot-eval runs the module as
-one device and as many, and the plan proof must accept comm's result. Layouts that are the same on differently
+one device and as many, and the plan proof must accept comm's result. Every second module is also resharded by send/recv
+alone, or by send/recv between meshes. Layouts that are the same on differently
 factored meshes are adjacent, so that comm searches once for all of them.
 """
 
@@ -80,12 +81,13 @@ def module(shape, group, transitions):
                       *("  " + op for op in ops), f"  return {', '.join(results)}", "}", ""])
 
 
-def check(shape, group, transitions):
+def check(shape, group, transitions, means):
     text, n = module(shape, group, transitions), len(transitions)
     with tempfile.NamedTemporaryFile("w", suffix=".nn") as file:
         file.write(text)
         file.flush()
-        done = subprocess.run([os.path.join(BIN, "nnaot-eval"), "--passes=comm(cluster=h100:2x8)", "--same-as=", file.name],
+        done = subprocess.run([os.path.join(BIN, "nnaot-eval"), f"--passes=comm(cluster=h100:2x8 reshard={means})", "--same-as=",
+                               file.name],
                               capture_output=True, text=True, timeout=3600)
     if done.returncode or f"{n} results are equal" not in done.stdout:
         sys.exit(f"{done.stdout}{done.stderr}{text}")
@@ -115,6 +117,7 @@ def main():
     for shape, group in itertools.product(SHAPES, GROUPS):
         transitions = transitions_of(shape, group, of_each)
         work += [(shape, group, transitions[i:i + AT_ONCE]) for i in range(0, len(transitions), AT_ONCE)]
+    work = [(*w, "rvd") for w in work] + [(*w, ("p2p", "intra")[i // 2 % 2]) for i, w in enumerate(work) if i % 2 == 0]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         n = sum(pool.map(lambda w: check(*w), work))
     print(f"{n} transitions are right")
