@@ -317,12 +317,24 @@ static bool decide_other_params(Sharding *s, int axis) {
 
 // -- Narrowing ---------------------------------------------------------------------------------
 
-// The slice that every reader of `v` wants along `axis`, if they agree; otherwise B.
+static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis);
+
+static bool all_take_cut(const Sharding *s, const Value *v, int dim, int axis) {
+  for_each_use(u, v)
+    if (!u->user || !takes_cut(s, u, dim, axis)) return false;
+  return true;
+}
+
+// The slice that every reader of `v` wants along `axis`, if they agree; otherwise B. Of a cast, one
+// reader wants it and the others would take it, as of the value that it casts.
 static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
   Sbp all = whole;
   for_each_use(u, v) {
     if (!u->user) return whole;
     Sbp want = wanted_of(s, v, u, axis);
+    if (v->def && v->def->kind == OP_cast && want.kind == SBP_S)
+      return all_take_cut(s, v, want.dim, axis) ? want : whole;
+    if (v->def && v->def->kind == OP_cast) continue;
     if (want.kind != SBP_S || (u != v->uses && !sbp_equal(want, all))) return whole;
     all = want;
   }
@@ -343,19 +355,25 @@ static int wanted_letter(const Sharding *s, const Op *op, int axis) {
 }
 
 // Whether a reader takes the parameter sharded along this dimension, or would after narrowing to
-// the slice that its own readers want.
+// the slice that its own readers want. Of a cast, such as that of a weight to 16 bits, all readers
+// must.
 static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
   Sbp want = wanted_of(s, u->value, u, axis);
   if (want.kind == SBP_S) return want.dim == dim;
+  if (u->user->kind == OP_cast && !s->decisions.fixed_by[u->user->id][axis])
+    return value_used(u->user->out[0]) && all_take_cut(s, u->user->out[0], dim, axis);
   int letter = wanted_letter(s, u->user, axis);
   const Dims *dims = dims_of(s, u->user);
   return letter >= 0 && dims_position(dims, &dims->in[u->index], letter) == dim;
 }
 
-// Whether `v` may be sharded for an op that reads it: that is its only reader, or `v` is a weight
-// and only its update needs it whole.
+// Whether `v` may be sharded for an op that reads it: that is its only reader, or `v` is a weight,
+// or the cast of one, and only its update needs it whole.
 static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
-  if (v->def) return !v->uses->next;
+  if (v->def && !v->uses->next) return true;
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  if (v->def) return false;
   if (v->role != ROLE_weight || s->decisions.param[v->id][axis] != PARAM_open) return false;
   if (!may_have(s, v, (Sbp){.kind = SBP_S, .dim = dim}, axis)) return false;
   for_each_use(u, v) {

@@ -254,11 +254,15 @@ static bool *updates_each_slice(const Graph *g, Arena *a) {
   return each;
 }
 
-// The ops with the same result in every slice, by op id.
+// The ops with the same result in every slice, by op id: those that may begin, and fills.
 static bool *steady_ops(const Graph *g, Arena *a) {
   bool *steady = arena_array(a, bool, g->n_ops);
-  for_each_op(op, g)
-    steady[op->id] = begins(op, steady);
+  for_each_op(op, g) {
+    bool fills = op->n_in == 0;
+    for (int i = 0; i < op->n_out; i++)
+      fills &= whole_in_time(op->out[i]);
+    steady[op->id] = fills || begins(op, steady);
+  }
   return steady;
 }
 

@@ -199,13 +199,17 @@ static void add_op(Annotate *p, const Op *op) {
 
 // -- Losses --------------------------------------------------------------------------------------
 
-// Whether an op of the model wants the weight sharded along the axis.
+// Whether an op of the model wants the weight sharded along the axis, or its cast.
 static bool is_read_in_parts(const Value *v, int axis) {
   bool parts = false;
   Diag *d = diag_new(stderr);
   for_each_use(u, v) {
     Dims dims;
     if (!u->user || op_part(u->user) != PART_forward || !op_dims(u->user, &dims, d)) continue;
+    if (u->user->kind == OP_cast) {
+      parts |= is_read_in_parts(u->user->out[0], axis);
+      continue;
+    }
     Sbp want = split_wants(u->user, &dims, u->index, axis, (Sbp){.kind = SBP_B});
     parts |= want.kind == SBP_S;
   }

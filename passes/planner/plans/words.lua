@@ -18,7 +18,7 @@ end
 function step(axis)
   for _, op in ipairs(ops("gather", "forward")) do
     local words = op:letter(1, 0)
-    if op.inputs[1].role == "weight" and op:attribute("axis") == 0 and can(op, words, axis) then
+    if op.inputs[1].source.role == "weight" and op:attribute("axis") == 0 and can(op, words, axis) then
       op_trans(op, words, axis)
     end
   end
