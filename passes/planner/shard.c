@@ -155,6 +155,9 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
     s->section = i;
+    // Programs of outer axes may constrain the axes inside of theirs.
+    for (int k = 0; k < i; k++)
+      if (!program_inside(sections->at[k].program, s, own->axis, own->n)) return false;
     if (!program_step(own->program, s, own->axis, own->n)) return false;
     if (i == 0 && t->price_only) return true;
     decide_axes(s, own->axis, own->n);

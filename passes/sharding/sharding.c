@@ -137,6 +137,12 @@ const Dims *dims_of(const Sharding *s, const Op *op) {
   return dims;
 }
 
+void dims_forget(Sharding *s, const Op *op) {
+  s->dims[op->id] = NULL;
+  for_each_use(u, op->out[0])
+    if (u->user && u->user->id < s->n_ops) s->dims[u->user->id] = NULL;
+}
+
 int op_ranks(const Op *op, int axis) {
   return op_mesh(op)->axis[axis].size;
 }

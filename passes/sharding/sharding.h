@@ -96,6 +96,8 @@ void sharding_grow(Sharding *s);
 // The same if `op` is the only new op and recomputes nothing: without a walk over the graph.
 void sharding_add(Sharding *s, Op *op);
 const Dims *dims_of(const Sharding *s, const Op *op);
+// To be called after a change of the type of the op's result.
+void dims_forget(Sharding *s, const Op *op);
 // The value of the model that `v` recomputes (recompute.c), with the same layout; else `v` itself.
 const Value *kept_of(const Sharding *s, const Value *v);
 // The op of the model that `op` recomputes; NULL: none.

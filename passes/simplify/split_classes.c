@@ -24,11 +24,14 @@
 // logit of its part, every part to the largest of these.
 //
 // cross_entropy_back, which reads %lse, can be split as it is.
+//
+// For a second axis each part is divided again: only the shape of %0 changes.
 
 #include "split_classes.h"
 
 #include <string.h>
 
+#include "ir/analysis/local.h"
 #include "ir/analysis/rewrite.h"
 #include "ir/op.h"
 
@@ -54,24 +57,47 @@ static Value *without_ignored(Builder *b, Value *losses, Value *labels, int64_t 
   return build_where(b, ignored, zero, losses);
 }
 
-bool split_classes(Op *op, int parts, Diag *d) {
+Op *split_classes(Op *op, int parts, Diag *d) {
   Value *x = op->in[0].value, *labels = op->in[1].value;
   const Type *t = op->out[0]->type;
   int64_t classes = x->type->dim[t->ndim];
-  if (parts < 1 || classes % parts != 0)
-    return diag_error(d, op->loc, "cross_entropy: %lld classes cannot be split in %d equal parts",
-                      (long long)classes, parts);
+  if (parts < 1 || classes % parts != 0) {
+    diag_error(d, op->loc, "cross_entropy: %lld classes cannot be split in %d equal parts",
+               (long long)classes, parts);
+    return NULL;
+  }
   Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d};
   // The lse of the parts, and of these.
-  Value *one = parts_of(&b, parts_of(&b, x, parts), 1);
+  Value *each = parts_of(&b, x, parts), *one = parts_of(&b, each, 1);
   Value *lse = build_reshape(&b, one, t->ndim, t->dim);
   // The loss is lse - x[label], or 0 for the ignored label.
   Value *minus = build_op(&b, OP_nll, IN(x, labels), ATTRS(*op_attr(op, "ignore")));
   Value *losses = build_op(&b, OP_add, IN(lse, minus), NO_ATTRS);
   Value *loss = without_ignored(&b, losses, labels, attr_i(op, "ignore"));
-  if (b.failed) return false;
+  if (b.failed) return NULL;
   value_replace_uses(op->out[0], loss);
   value_replace_uses(op->out[1], lse);
   op_erase(op);
+  return each->def;
+}
+
+bool is_split_loss(const Op *op) {
+  const Op *made = op->kind == OP_lse_parts ? op->in[0].value->def : NULL;
+  const Op *reader = op->kind == OP_lse_parts ? only_reader(op->out[0]) : NULL;
+  return reader && reader->kind == OP_lse_parts && !(made && made->kind == OP_lse_parts);
+}
+
+bool split_classes_again(Op *op, int times, Diag *d) {
+  const Type *x = op->in[0].value->type, *t = op->out[0]->type;
+  int64_t shape[MAX_NDIM], classes = x->dim[x->ndim - 1], parts = t->dim[t->ndim - 1];
+  if (times < 1 || classes % (parts * times) != 0)
+    return diag_error(d, op->loc,
+                      "cross_entropy: %lld classes in %lld parts cannot be split in %d equal parts "
+                      "each",
+                      (long long)classes, (long long)parts, times);
+  memcpy(shape, t->dim, sizeof shape);
+  shape[t->ndim - 1] = parts * times;
+  op_set_attr(op, a_list("shape", shape, t->ndim));
+  op->out[0]->type = type_new(op->graph->module, t->dtype, t->ndim, shape);
   return true;
 }

@@ -28,15 +28,28 @@
 
 // -- The classes of a loss ---------------------------------------------------------------------
 
+// The loss that argument 1 names: a cross entropy, or the op with its parts if split_loss has
+// replaced it, in this program or another.
+static Op *check_loss(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  const Op *given = *(Op **)luaL_checkudata(l, 1, PLAN_OPS);
+  for (int i = p->losses.n - 1; i >= 0; i--)
+    if (p->losses.at[i].was == given) return p->losses.at[i].is;
+  Op *op = plan_op(l, 1);
+  if (op->kind != OP_cross_entropy && !is_split_loss(op))
+    FAIL(l, op->loc, "%s is no cross_entropy", op_info[op->kind].name);
+  return op;
+}
+
 // split_loss(op, axis, parts): replaces a cross entropy by ops whose classes can be split along the
-// axis, into one part for each rank of the op, or as many as given.
+// axis, into one part for each rank of the op, or as many as given.  Of a loss that is in parts
+// already, for another axis, each part becomes as many.
 static int split_loss(lua_State *l) {
   PlanProgram *p = program_of(l);
-  Op *op = plan_op(l, 1);
+  Op *op = check_loss(l);
   int axis = plan_axis(l, 2);
   const Loc *loc = op->loc;
-  if (op->kind != OP_cross_entropy)
-    return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
+  bool again = op->kind != OP_cross_entropy;
   lua_Integer ranks = op_ranks(op, axis), parts = luaL_optinteger(l, 3, ranks);
   if (parts < 1 || parts > ranks)
     return FAIL(l, loc, "split_loss makes 1 to %d parts for this op, not %lld", (int)ranks,
@@ -44,7 +57,7 @@ static int split_loss(lua_State *l) {
   // An order would be left with an op that is gone.
   for (int k = 0; k < p->s->constraints.orders.n; k++) {
     const Order *o = &p->s->constraints.orders.at[k];
-    for (int i = 0; i < o->n_first + o->n_then; i++)
+    for (int i = 0; i < o->n_first + o->n_then && !again; i++)
       if ((i < o->n_first ? o->first[i] : o->then[i - o->n_first]) == op)
         return FAIL(l, loc, "op_order orders this loss already: call split_loss before op_order");
   }
@@ -52,13 +65,19 @@ static int split_loss(lua_State *l) {
   // The name for the record must be taken before the op is replaced.
   record_before(r, &op, 1);
   const char *name = record_op(r, op);
-  if (!split_classes(op, (int)parts, p->box.d)) return FAIL(l, loc, "the loss stays as it is");
+  Op *made = op;
+  if (again ? !split_classes_again(op, (int)parts, p->box.d)
+            : !(made = split_classes(op, (int)parts, p->box.d)))
+    return FAIL(l, loc, "the loss stays as it is");
+  // The program may split the same loss along other axes, too.
+  if (!again) vec_push(p->box.arena, &p->losses, (ReplacedLoss){op, made});
   // A saved plan assigns ranks after its changes, so it names the parts of a loss on some ranks.
   const MeshAxis *along = &p->s->mesh->axis[axis];
   const char *more = parts != along->size ? str_format(p->box.arena, ", %d", (int)parts) : "";
   if (r) record_call(r, p->s->g, "split_loss(%s, \"%s\"%s)", name, along->name, more);
   plan_changed(p);
   sharding_grow(p->s);
+  if (again) dims_forget(p->s, made);
   return 0;
 }
 

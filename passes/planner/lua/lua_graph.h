@@ -7,9 +7,16 @@
 #ifndef LUA_GRAPH_H
 #define LUA_GRAPH_H
 
+#include "base/vec.h"
 #include "ir/analysis/op_names.h"
 #include "lua/lua_sandbox.h"
 #include "planner/plan/plan.h"
+
+// A loss that split_loss replaced, and the first op of those in its place.
+typedef struct ReplacedLoss {
+  const Op *was;
+  Op *is;
+} ReplacedLoss;
 
 struct PlanProgram {
   Sandbox box;
@@ -27,6 +34,7 @@ struct PlanProgram {
   bool *marked;   // by op id; all false between calls
   Value **params; // [n_params] of the graph, by label and role; NULL before the first use
   int n_params;
+  Vec(ReplacedLoss) losses;
   int n_refused;  // errors reported by `refuse`
   int n_searches; // so far
   Dims *dims;     // of an op, in `model`

@@ -9,6 +9,7 @@
 #include "base/vec.h"
 #include "ir/op.h"
 #include "lua_graph.h"
+#include "planner/plan/sections.h"
 #include "planner/search/search.h"
 #include "planner/stages/stages.h"
 #include "schedule/names.h"
@@ -134,6 +135,15 @@ static StageOptions check_stages(lua_State *l, int arg, int size) {
   return w;
 }
 
+// Completes the program's axes inside of `axis`: the work of an op on a stage depends on its splits
+// there, as of a program of one axis on the decisions of programs inside of it.
+static void decide_inside(PlanProgram *p, int axis) {
+  int inside[MAX_AXES], n = 0;
+  for (int i = 0; i < p->n_axes; i++)
+    if (p->axis[i] > axis) inside[n++] = p->axis[i];
+  if (n) decide_axes(p->s, inside, n);
+}
+
 // place(axis, number of stages or list of their ranks): runs open ops on stages.  Returns the list
 // of ranks per stage.
 static int place(lua_State *l) {
@@ -145,6 +155,7 @@ static int place(lua_State *l) {
   Stages made;
   if (p->s->guessing) return plan_quit(l); // outer.h: no prediction for stages
   Spared began = sandbox_begin(l);
+  decide_inside(p, axis);
   bool ok = stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d);
   if (p->s->env.stats && made.searched.n) searched_add(p->s->env.stats, &made.searched);
   if (!ok) return plan_quit(l);

@@ -1,4 +1,5 @@
-// Opens programs of plans and runs their functions `factors`, `model` and `step` (plan.h).
+// Opens programs of plans and runs their functions `factors`, `model`, `inside` and `step`
+// (plan.h).
 
 #include <ctype.h>
 #include <string.h>
@@ -202,6 +203,14 @@ static int call_model(lua_State *l) {
   return 0;
 }
 
+static int call_inside(lua_State *l) {
+  const PlanProgram *p = lua_touserdata(l, 1);
+  push_own_function(l, "inside");
+  lua_pushstring(l, p->s->mesh->axis[*p->axis].name);
+  lua_call(l, 1, 0);
+  return 0;
+}
+
 static int call_step(lua_State *l) {
   const PlanProgram *p = lua_touserdata(l, 1);
   // Fewer parameters ignore the other axes; of more, the last would be nil.
@@ -269,7 +278,8 @@ bool program_model(PlanProgram *p, Graph *g, struct Record *record) {
   return ok && !p->n_refused;
 }
 
-bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
+// Calls a function of the program with these axes.
+static bool run_step(PlanProgram *p, Sharding *s, const int *axis, int n, lua_CFunction call) {
   p->s = s;
   plan_changed(p);
   p->params = NULL;
@@ -277,11 +287,23 @@ bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
   p->n_axes = n;
   p->n_met = 0;
   allow_memory(p, s->g);
-  bool ok = sandbox_call(&p->box, call_step, p, 0) && !p->n_refused;
+  bool ok = sandbox_call(&p->box, call, p, 0) && !p->n_refused;
   // An error in a graph after the first may surprise: tell which graph it is.
   if (!ok && s->first && !p->depth)
     diag_note(p->box.d, NULL, "this is of '@%s', for which 'step' runs as well as for '@%s'",
               s->g->name, s->first->g->name);
+  return ok;
+}
+
+bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
+  return run_step(p, s, axis, n, call_step);
+}
+
+bool program_inside(PlanProgram *p, Sharding *s, const int *axis, int n) {
+  bool ok = true, has = has_function(p, "inside");
+  // An axis of one rank splits nothing.
+  for (int i = 0; i < n && ok && has; i++)
+    if (s->mesh->axis[axis[i]].size > 1) ok = run_step(p, s, &axis[i], 1, call_inside);
   return ok;
 }
 

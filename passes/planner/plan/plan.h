@@ -64,5 +64,8 @@ bool program_model(PlanProgram *p, Graph *g, struct Record *record);
 // Runs its function `step`, which adds constraints along `axis[n]`, axes of the mesh.  False after
 // an error.
 bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n);
+// Runs its function `inside`, if there is one, along each of the axes of a program inside of its
+// own, before that program's `step`.  False after an error.
+bool program_inside(PlanProgram *p, Sharding *s, const int *axis, int n);
 
 #endif

@@ -1,6 +1,13 @@
 -- Pipeline stages for an embedding that is too large for one rank: it is sharded along the
 -- vocabulary over all ranks, and so are the logits, with the same table if it is tied. Each rank
 -- alternates between its share of these and its stage (nnScaler, table 6 and figure 6).
+--
+-- With other axes inside, as pp_interlaced=4,tp=2, a stage has several ranks, and the table is
+-- sharded over these, too.
+
+function inside(axis)
+  apply("words", axis)
+end
 
 function step(axis)
   apply("words", axis)
