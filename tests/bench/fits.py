@@ -11,7 +11,7 @@ The last two are SuperScaler's section 6.3: there co-sharding with recomputation
 parameters, of recomputation alone, and 1.2 and 3.7 times those of ZeRO-3 with weights and states offloaded to the host. On
 one device ZeRO-3 is recompute,offload here, except that the 16-bit weights, which the step reads, stay resident.
 
-In plans coshard_8 is coshard with 8 chunks (the program has 2), and recompute_pieces_2 has 2 layers in a list.
+In plans recompute_pieces_2 has 2 layers in a list.
 
     most     the maximum; `of plain` is its ratio to the first plan's; for `width` the ratio of parameters, shown in millions
     peak     GiB of a rank at the maximum
@@ -38,9 +38,9 @@ PLANS = ["dp={n}", "dp={n},recompute=1", "dp={n},recompute_attention=1", "dp={n}
          "dp={n},coshard=1,recompute=1", "zero3={n}", "zero3={n},recompute=1", "zero3={n},coshard=1,recompute=1",
          "zero3={n},offload=1", "zero3={n},recompute=1,offload=1", "zero3={n},coshard=1,recompute=1,offload=1"]
 ALONE = ["dp", "recompute", "coshard", "coshard=1,recompute=1", "coshard=1,recompute_pieces=1",
-         "coshard_4=1,recompute_pieces=1", "coshard_8=1,recompute_pieces=1", "coshard_8=1,recompute_pieces_2=1",
-         "coshard_8=1,recompute_pieces_2=1,swap=1", "offload", "recompute=1,offload=1",
-         "coshard_8=1,recompute_pieces_2=1,offload=1", "coshard_8=1,recompute_pieces_2=1,swap=1,offload=1"]
+         "coshard:4=1,recompute_pieces=1", "coshard:8=1,recompute_pieces=1", "coshard:8=1,recompute_pieces_2=1",
+         "coshard:8=1,recompute_pieces_2=1,swap=1", "offload", "recompute=1,offload=1",
+         "coshard:8=1,recompute_pieces_2=1,offload=1", "coshard:8=1,recompute_pieces_2=1,swap=1,offload=1"]
 MOST = 1 << 16  # the largest tested number of units of a rank
 
 

@@ -166,7 +166,7 @@ def one_file(src):
 
 
 def counted_plan(plan, folder):
-    """Expands names such as coshard_8 in a plan: the program coshard with a count of 8, in a file of its own."""
+    """Expands names such as recompute_pieces_2 in a plan: that program with a count of 2, in a file of its own."""
     programs = ROOT / "passes/planner/plans"
 
     def file(found):
@@ -177,4 +177,4 @@ def counted_plan(plan, folder):
         made.write_text(text)
         return str(made)
 
-    return re.sub(r"\b(coshard|recompute_pieces)_(\d+)", file, plan)
+    return re.sub(r"\b(recompute_pieces)_(\d+)", file, plan)

@@ -21,7 +21,7 @@ LIMIT, MEAN_LIMIT = 1e-2, 1e-2
 FIRST_LIMIT = 3e-2  # of cases that diverge
 WANDERS = [("resnet", "sgd")]
 
-CASES = [("sgd", 1, None), ("adamw", 2, None), ("adamw", 1, "coshard=1,recompute_pieces=1")]
+CASES = [("sgd", 1, None), ("adamw", 2, None), ("adamw", 1, "recompute_pieces:4@1:2@2=1")]
 WHOLE = ["resnet"]  # models that cannot be split in chunks
 
 

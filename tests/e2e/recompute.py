@@ -20,7 +20,8 @@ CASES = [("mlp", 1, "dp", "recompute"), ("resnet", 1, "dp", "recompute"), ("gpt2
          ("gpt2_drop", 4, "tp", "tp=4,recompute=1"), ("gpt2_drop", 2, "dp", "recompute_attention"),
          ("gpt2_drop", 1, "coshard", "coshard=1,recompute=1"),
          ("gpt2_drop", 1, "coshard", "coshard=1,recompute_pieces=1"),
-         ("gpt2_drop", 1, "coshard_4", "coshard_4=1,recompute_pieces_2=1")]
+         ("gpt2_drop", 1, "coshard:4", "coshard:4=1,recompute_pieces_2=1"),
+         ("gpt2_drop", 2, "coshard:4@1:2@2", "recompute_pieces:4@1:2@2")]
 # Saved activations of a layer are small compared with its weights.
 NO_LESS = ["mlp"]
 

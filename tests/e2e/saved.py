@@ -37,6 +37,7 @@ CASES = [
     ("recompute", 2, "gpt2", []),
     ("recompute_attention=2,coshard=2", 4, "gpt2", ["--dtype", "bf16"]),
     ("coshard=2,recompute_pieces=1", 2, "gpt2", ["--dtype", "bf16"]),
+    ("coshard:4@1:2@2=2,recompute_pieces=1", 2, "gpt2", ["--dtype", "f16"]),
     ("recompute", 4, "resnet", []),
     ("zero3=2,offload=1", 2, "gpt2", []),
     ("dp=2,cross_barrier=1", 2, "gpt2", []),

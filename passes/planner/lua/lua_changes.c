@@ -1,7 +1,6 @@
 // Changes that plan programs make: of the model, in function `model`, and of the step.
 //
 //     unpack(qkv)                                   a fused product of q, k and v becomes three
-//     pieces({ { op = fc1, letter = "n" } }, 4)     fc1 and its readers become four pieces each
 //     split_loss(loss, "tp")                        ops of a cross entropy over sharded classes
 //     recompute(layer)                              recomputes their saved activations in backward
 //     swap(layer)                                   offloads these to host memory until backward
@@ -20,7 +19,6 @@
 #include "ir/op.h"
 #include "ir/verify/verify.h"
 #include "lua_graph.h"
-#include "pieces.h"
 #include "planner/saved/record.h"
 #include "sharding/decide.h"
 #include "simplify/split_classes.h"
@@ -131,73 +129,6 @@ static int unpack(lua_State *l) {
   return 1;
 }
 
-enum { MAX_PIECES = 1024 };
-
-// A number of equal pieces, or a list of relative sizes.
-static PieceSizes check_sizes(lua_State *l, int arg) {
-  PieceSizes s = {0};
-  bool equal = !lua_istable(l, arg);
-  lua_Integer n = equal ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
-  if (n < 1 || n > MAX_PIECES) FAIL(l, NULL, "pieces wants 1 to %d pieces", MAX_PIECES);
-  int *at = arena_array(program_of(l)->box.arena, int, n);
-  for (s.at = at; s.n < n; s.sum += at[s.n++]) {
-    lua_Integer size = equal ? 1 : plan_entry(l, arg, s.n + 1, "size", NULL);
-    if (size < 1 || size > INT32_MAX / MAX_PIECES)
-      FAIL(l, NULL, "a piece has a size of 1 or more, not %lld", (long long)size);
-    at[s.n] = (int)size;
-  }
-  // Interleaved rows are slices with a stride, the same for all pieces.
-  s.dealt = lua_toboolean(l, arg + 1);
-  for (int i = 1; s.dealt && i < s.n; i++)
-    if (at[i] != *at) FAIL(l, NULL, "rows dealt in turn have equal pieces");
-  return s;
-}
-
-// pieces(list of {op=, letter=}, n or list of sizes, interleaved): returns whether these and their
-// readers were split; if not, also the op that prevents it, if there is one.
-static int pieces(lua_State *l) {
-  PlanProgram *p = program_of(l);
-  luaL_checktype(l, 1, LUA_TTABLE);
-  int n = (int)lua_rawlen(l, 1);
-  PieceSizes sizes = check_sizes(l, 2);
-  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
-  if (n < 1) return FAIL(l, NULL, "pieces wants a list of {op=, letter=}, and this is empty");
-  // Entries of the list.
-  PieceStart *start = arena_array(p->box.arena, PieceStart, n);
-  Op **ops = arena_array(p->box.arena, Op *, n);
-  for (int i = 0; i < n; i++) {
-    lua_settop(l, 2);
-    bool fits = lua_rawgeti(l, 1, i + 1) == LUA_TTABLE;
-    fits = fits && lua_getfield(l, 3, "op") && luaL_testudata(l, 4, PLAN_OPS);
-    fits = fits && lua_getfield(l, 3, "letter") == LUA_TSTRING;
-    if (!fits) return FAIL(l, NULL, "number %d of the list is no {op=, letter=}", i + 1);
-    start[i].op = ops[i] = plan_op(l, 4);
-    start[i].letter = plan_letter_arg(l, 5, start[i].op);
-  }
-  bool done;
-  Op *wall;
-  // The names for the record must be taken before the ops are replaced:
-  // "{ { op = o[1], letter = "k" } }, { 3, 2 }"
-  record_before(p->s->record, ops, n);
-  Record *r = p->s->record;
-  StrBuf b = {.arena = r ? r->arena : NULL};
-  for (int i = 0; r && i < n; i++)
-    strbuf_addf(&b, "%s{ op = %s, letter = \"%c\" }", i ? ", " : "{ ", record_op(r, start[i].op),
-                start[i].letter);
-  for (int i = 0; r && i < sizes.n; i++)
-    strbuf_addf(&b, "%s%d", i ? ", " : " }, { ", sizes.at[i]);
-  if (r) strbuf_add(&b, sizes.dealt ? " }, true" : " }");
-  if (!cut_in_pieces(start, n, &sizes, &done, &wall, p->box.d))
-    return FAIL(l, start->op->loc, "the ops stay as they are");
-  if (done && r) record_call(r, p->s->g, "pieces(%s)", b.at);
-  // Unless it is done, also the op that prevents it.
-  plan_changed(p);
-  lua_pushboolean(l, done);
-  if (done || !wall) return 1;
-  plan_push(l, wall, PLAN_OPS);
-  return 2;
-}
-
 // -- Recomputed and offloaded lists --------------------------------------------------------------
 
 // A mark of ops: the number of their list, 0 for none.
@@ -295,7 +226,6 @@ const luaL_Reg plan_changes[] = {
     {"cross_barrier", cross_barrier},
     {"offload", offload},
     {"optimizer_in_backward", optimizer_in_backward},
-    {"pieces", pieces},
     {"pin", pin},
     {"recompute", recompute},
     {"split_loss", split_loss},

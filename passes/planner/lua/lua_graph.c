@@ -58,7 +58,8 @@ void plan_push(lua_State *l, const void *object, const char *type) {
   // One userdata for each object, so that a program can compare them.
   if (lua_rawgetp(l, LUA_REGISTRYINDEX, object) != LUA_TNIL) return;
   lua_pop(l, 1);
-  *(const void **)lua_newuserdatauv(l, sizeof object, 0) = object;
+  // An op that is cut gets the list of those that replace it (lua_pieces.c).
+  *(const void **)lua_newuserdatauv(l, sizeof object, type == PLAN_OPS) = object;
   luaL_setmetatable(l, type);
   lua_pushvalue(l, -1);
   lua_rawsetp(l, LUA_REGISTRYINDEX, object);
@@ -77,11 +78,15 @@ static void check_graph(lua_State *l, const Graph *g, const Loc *loc) {
   if (g != own) FAIL(l, loc, "this is of '@%s', and the graph is '@%s' now", g->name, own->name);
 }
 
+bool plan_there(const Op *op) {
+  // A removed op still points to its neighbours, but these do not point back.
+  return op->prev ? op->prev->next == op : op->graph->first == op;
+}
+
 // Rejects an op that has been replaced since the program got it.
 static void check_there(lua_State *l, const Op *op) {
   check_graph(l, op->graph, op->loc);
-  // A removed op still points to its neighbours, but these do not point back.
-  if (op->prev ? op->prev->next != op : op->graph->first != op)
+  if (!plan_there(op))
     FAIL(l, op->loc, "%s is not there any more: it became other ops", op_info[op->kind].name);
 }
 
@@ -158,16 +163,20 @@ static void push_inputs(lua_State *l, const Op *op) {
   }
 }
 
+int plan_letter_of(const Dims *dims, const Term *t, int dim) {
+  int letter = -1;
+  for (int k = t->dim[dim].n - 1; k >= 0; k--)
+    if (dims->letter[t->dim[dim].letter[k]].size != 1) letter = t->dim[dim].letter[k];
+  return letter;
+}
+
 static int push_letter(lua_State *l, const Op *op, const Term *terms, int n, const char *what) {
   lua_Integer i = luaL_checkinteger(l, 2);
   if (i < 1 || i > n)
     return FAIL(l, op->loc, "%s has %d %ss, from 1", op_info[op->kind].name, n, what);
   const Dims *dims = plan_einsum(l, op);
   const Term *t = &terms[i - 1];
-  int dim = plan_dim(l, 3, t->ndim, op->loc), letter = -1;
-  // The letter that a split of the dimension would use, possible or not: the first longer than 1.
-  for (int k = t->dim[dim].n - 1; k >= 0; k--)
-    if (dims->letter[t->dim[dim].letter[k]].size != 1) letter = t->dim[dim].letter[k];
+  int letter = plan_letter_of(dims, t, plan_dim(l, 3, t->ndim, op->loc));
   if (letter < 0)
     lua_pushnil(l);
   else
@@ -402,12 +411,15 @@ static void push_def(lua_State *l, Value *v) {
     lua_pushnil(l);
 }
 
-// The value from which this was cast, sliced, transposed or reshaped.
-static void push_source(lua_State *l, Value *v) {
+Value *plan_source(Value *v) {
   while (v->def && (v->def->kind == OP_cast || v->def->kind == OP_slice ||
                     v->def->kind == OP_transpose || v->def->kind == OP_reshape))
     v = v->def->in[0].value;
-  plan_push(l, v, PLAN_VALUES);
+  return v;
+}
+
+static void push_source(lua_State *l, Value *v) {
+  plan_push(l, plan_source(v), PLAN_VALUES);
 }
 
 static const struct {

@@ -10,6 +10,7 @@
 #include "base/vec.h"
 #include "ir/analysis/op_names.h"
 #include "lua/lua_sandbox.h"
+#include "pieces.h"
 #include "planner/plan/plan.h"
 
 // A loss that split_loss replaced, and the first op of those in its place.
@@ -18,13 +19,25 @@ typedef struct ReplacedLoss {
   Op *is;
 } ReplacedLoss;
 
+typedef Vec(Op *) OpList;
+typedef Vec(OpList) OpLists;
+
+// The layers of a graph before the first cut into pieces, with the pieces of their ops since: with
+// different pieces in each, layers repeat no more.  Shared by the programs of a plan.
+struct PlanLayers {
+  Arena *arena;
+  bool known;
+  OpLists all;
+};
+
 struct PlanProgram {
   Sandbox box;
   Sharding *s;
   const int *axis; // the axes of the program, while `step` runs
   int n_axes, depth;
-  int64_t n;        // ranks, the argument of `factors`
-  Factors *factors; // result of `factors`
+  int64_t n;            // ranks, the argument of `factors`
+  const PlanCall *call; // the numbers for it, while `numbers` runs
+  Factors *factors;     // result of `factors`
   int n_factors;
   uint32_t *met; // by value id and dimension: the last flow that visited it
   uint32_t n_met, n_flows;
@@ -35,9 +48,11 @@ struct PlanProgram {
   Value **params; // [n_params] of the graph, by label and role; NULL before the first use
   int n_params;
   Vec(ReplacedLoss) losses;
-  int n_refused;  // errors reported by `refuse`
-  int n_searches; // so far
-  Dims *dims;     // of an op, in `model`
+  int n_refused;      // errors reported by `refuse`
+  int n_searches;     // so far
+  Dims *dims;         // of an op, in `model`
+  PlanLayers *layers; // of the graph, in `model`
+  Vec(CutOp) cuts;    // of this program, and of those that it applied
 };
 
 extern const char PLAN_OPS[], PLAN_VALUES[]; // metatables
@@ -45,6 +60,7 @@ extern const luaL_Reg plan_questions[];      // queries: lua_questions.c
 extern const luaL_Reg plan_splits[];         // constraints on splits and ranks: lua_splits.c
 extern const luaL_Reg plan_rows[];           // the same for all matches of a name: lua_rows.c
 extern const luaL_Reg plan_changes[];        // changes of the program: lua_changes.c
+extern const luaL_Reg plan_pieces[];         // pieces that run in sequence: lua_pieces.c
 extern const luaL_Reg plan_open[];           // search and placement: lua_open.c
 extern const luaL_Reg plan_calls[];          // calls about the whole step: lua_plan.c
 
@@ -84,7 +100,6 @@ Op *plan_find_op(lua_State *l, const char *node, const char *kind, const char *p
 const char *plan_role(const Value *v); // NULL if it is no parameter
 // Collects the op on top of the stack, or the ops of the list there, or of nested lists, and marks
 // them by id; marked ones are skipped.  `what` names the argument in errors.
-typedef Vec(Op *) OpList;
 void plan_list(lua_State *l, bool *marked, OpList *ops, const char *what);
 // Adds a constraint on one op or parameter, or fails at the calling line: its split, its ranks from
 // argument `arg`, its layout; and reads a split from an argument.
@@ -96,5 +111,15 @@ char plan_split_arg(lua_State *l, int arg, const Value *v);
 const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis);
 const Dims *plan_einsum(lua_State *l, const Op *op);
 const char *plan_letter(const Dims *dims, int letter);
+// The letter that a split of the dimension would use, possible or not: the first longer than 1; -1:
+// none.
+int plan_letter_of(const Dims *dims, const Term *t, int dim);
+// Whether the op is still in its graph.
+bool plan_there(const Op *op);
+// The value from which this was cast, sliced, transposed or reshaped; or itself.
+Value *plan_source(Value *v);
+void plan_find_layers(lua_State *l, Arena *a, OpLists *out);
+// Lets each op that was cut stand for those that replaced it, in lists of the program.
+void plan_note_cuts(lua_State *l, const CutOp *cut, int n);
 
 #endif

@@ -52,9 +52,11 @@ static int apply(lua_State *l) {
       FAIL(l, NULL, "the program '%s' has %d ax%s, and %d given", name, at.nparams,
            at.nparams == 1 ? "is" : "es", n);
     }
-    ok = n ? program_step(other, p->s, axis, n) : program_model(other, p->s->g, p->s->record);
+    ok = n ? program_step(other, p->s, axis, n)
+           : program_model(other, p->s->g, p->layers, p->s->record);
     plan_changed(p);
     p->n_searches = other->n_searches;
+    if (ok) plan_note_cuts(l, other->cuts.at, other->cuts.n);
     sandbox_spare_all(l, &other->box);
     program_close(other);
   }
@@ -68,8 +70,8 @@ static int apply(lua_State *l) {
 
 static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
 
-static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows,    plan_changes,
-                                        plan_open,      plan_calls,  program_calls};
+static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows,  plan_changes,
+                                        plan_pieces,    plan_open,   plan_calls, program_calls};
 enum { N_CALLS = sizeof calls / sizeof *calls };
 
 // Checks the limits after each call, since one Lua instruction may call a slow function or one that
@@ -227,6 +229,42 @@ static int call_step(lua_State *l) {
   return 0;
 }
 
+// numbers(list of {n=, first=, last=})
+static int call_numbers(lua_State *l) {
+  const PlanProgram *p = lua_touserdata(l, 1);
+  push_own_function(l, "numbers");
+  lua_createtable(l, p->call->n, 0);
+  for (int i = 0; i < p->call->n; i++) {
+    const PlanNumber *number = &p->call->at[i];
+    lua_createtable(l, 0, 3);
+    lua_pushinteger(l, number->n);
+    lua_setfield(l, -2, "n");
+    if (number->first) {
+      lua_pushinteger(l, number->first);
+      lua_setfield(l, -2, "first");
+      lua_pushinteger(l, number->last);
+      lua_setfield(l, -2, "last");
+    }
+    lua_rawseti(l, -2, i + 1);
+  }
+  lua_call(l, 1, 0);
+  return 0;
+}
+
+// Passes the numbers in the plan's text to the program.
+static bool give_numbers(PlanProgram *p, const PlanCall *call) {
+  if (!call->n) return true;
+  if (!has_function(p, "numbers")) {
+    diag_error(p->box.d, NULL, "the plan '%s' takes no numbers", call->name);
+    diag_hint(p->box.d, "coshard takes them, and programs with a function 'numbers'");
+    return false;
+  }
+  p->call = call;
+  bool ok = sandbox_call(&p->box, call_numbers, p, 0);
+  p->call = NULL;
+  return ok;
+}
+
 int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]) {
   out[0] = (Factors){.n = 1, .size = {n}};
   if (!has_function(p, "factors")) return 1;
@@ -266,15 +304,23 @@ static void allow_memory(PlanProgram *p, const Graph *g) {
   p->box.allowed = LUA_BYTES + (size_t)g->n_ops * OF_OP;
 }
 
-bool program_model(PlanProgram *p, Graph *g, struct Record *record) {
+PlanLayers *plan_layers_new(Arena *a) {
+  PlanLayers *layers = arena_one(a, PlanLayers);
+  layers->arena = a;
+  return layers;
+}
+
+bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, struct Record *record) {
   if (!has_function(p, "model")) return true;
   Sharding s = {.g = g, .scratch = p->box.arena, .record = record};
   p->s = &s;
+  p->layers = layers;
   plan_changed(p);
   p->n_axes = 0;
   allow_memory(p, g);
   bool ok = sandbox_call(&p->box, call_model, p, 0);
   p->s = NULL;
+  p->layers = NULL;
   return ok && !p->n_refused;
 }
 
@@ -325,7 +371,10 @@ static int text_index(const char *name) {
   return -1;
 }
 
-bool plan_known(const char *name, Arena *a, Diag *d) {
+bool plan_known(const char *text, Arena *a, Diag *d) {
+  PlanCall call;
+  if (!plan_call(a, text, &call, d)) return false;
+  const char *name = call.name;
   if (is_file(name) || text_index(name) >= 0) return true;
   if (str_equal(name, "auto")) {
     diag_error(d, NULL, "the plan 'auto' stands alone and takes no size");
@@ -346,8 +395,10 @@ bool plan_known(const char *name, Arena *a, Diag *d) {
   return false;
 }
 
-PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
-  if (!plan_known(name, a, d)) return NULL;
+PlanProgram *program_open(Arena *a, const char *called, Diag *d) {
+  PlanCall given;
+  if (!plan_known(called, a, d) || !plan_call(a, called, &given, d)) return NULL;
+  const char *name = given.name;
   // A file, or one of the plans that are part of the compiler.
   size_t n;
   const char *text = NULL, *path = name;
@@ -370,8 +421,9 @@ PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
       strbuf_addf(&names, "%s%s", names.n ? ", " : "", call->name);
   p->box.calls = names.at;
   if (sandbox_call(&p->box, start, p, 0)) {
-    if (has_function(p, "step")) return p;
-    diag_error(d, loc_line(a, path, 0, 0), "the program has no function 'step'");
+    bool has_step = has_function(p, "step");
+    if (has_step && give_numbers(p, &given)) return p;
+    if (!has_step) diag_error(d, loc_line(a, path, 0, 0), "the program has no function 'step'");
   }
   program_close(p);
   return NULL;

@@ -45,6 +45,11 @@ typedef struct Wanted {
 static void list(lua_State *l, bool *marked, OpList *ops, const char *what, int depth) {
   luaL_checkstack(l, 4, NULL);
   if (luaL_testudata(l, -1, PLAN_OPS)) {
+    // An op that was cut stands for those that replaced it.
+    bool was_cut = lua_getiuservalue(l, -1, 1) == LUA_TTABLE;
+    if (was_cut) list(l, marked, ops, what, 0);
+    lua_pop(l, 1);
+    if (was_cut) return;
     Op *op = plan_op(l, -1);
     if (!marked[op->id]) vec_push(program_of(l)->s->scratch, ops, op);
     marked[op->id] = true;
@@ -194,36 +199,66 @@ static int by_first_op(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-// layers(): the occurrences of all blocks that are in no other, in order of their first ops; runs
-// of ops if nothing repeats.
-static int list_layers(lua_State *l) {
+static void add_members(const Occurrence *o, Arena *a, OpList *list) {
+  for (int i = 0; i < o->block->n_members; i++) {
+    const Member *m = &o->member[i];
+    if (m->op)
+      vec_push(a, list, m->op);
+    else
+      add_members(m->inner, a, list);
+  }
+}
+
+// The occurrences of all blocks that are in no other, in order of their first ops; runs of ops if
+// nothing repeats.
+void plan_find_layers(lua_State *l, Arena *a, OpLists *out) {
   const Repeats *r = repeats_of(l);
-  Arena *a = program_of(l)->s->scratch;
   Vec(Occurrence *) layer = {0};
   for (int b = 0; b < r->n_blocks; b++)
     for (int i = 0; i < r->block[b]->n; i++)
       if (!r->block[b]->at[i]->outer) vec_push(a, &layer, r->block[b]->at[i]);
-  if (!layer.n) {
-    // Nothing repeats: the ops before the loss in runs, about as many as there are ops in each.
-    const Graph *g = plan_sharding(l)->g;
-    int n = 0;
-    for (const Op *op = g->first; op && op->kind != OP_cross_entropy; op = op->next)
-      n++;
-    int length = (int)ceil(sqrt(n)), i = 0;
-    lua_newtable(l);
-    for (Op *op = g->first; i < n; op = op->next, i++) {
-      if (i % length == 0) lua_createtable(l, length, 0);
-      plan_push(l, op, PLAN_OPS);
-      lua_rawseti(l, -2, i % length + 1);
-      if (i % length == length - 1 || i == n - 1) lua_rawseti(l, -2, i / length + 1);
-    }
-    return 1;
-  }
   // Blocks are in order of their size: sort their occurrences by graph order.
-  qsort(layer.at, (size_t)layer.n, sizeof *layer.at, by_first_op);
-  lua_createtable(l, layer.n, 0);
-  for (int i = 0; i < layer.n; i++)
-    push_occurrence(l, layer.at[i], i + 1);
+  if (layer.n) qsort(layer.at, (size_t)layer.n, sizeof *layer.at, by_first_op);
+  for (int i = 0; i < layer.n; i++) {
+    OpList list = {0};
+    add_members(layer.at[i], a, &list);
+    vec_push(a, out, list);
+  }
+  if (layer.n) return;
+  // Nothing repeats: the ops before the loss in runs, about as many as there are ops in each.
+  const Graph *g = plan_sharding(l)->g;
+  int n = 0;
+  for (const Op *op = g->first; op && op->kind != OP_cross_entropy; op = op->next)
+    n++;
+  int length = (int)ceil(sqrt(n)), i = 0;
+  OpList run = {0};
+  for (Op *op = g->first; i < n; op = op->next, i++) {
+    vec_push(a, &run, op);
+    if (run.n < length && i < n - 1) continue;
+    vec_push(a, out, run);
+    run = (OpList){0};
+  }
+}
+
+// layers(): as found before the first cut into pieces, with the pieces of their ops since.
+static int list_layers(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  OpLists found = {0};
+  bool known = p->layers && p->layers->known;
+  if (!known) plan_find_layers(l, p->s->scratch, &found);
+  const OpLists *all = known ? &p->layers->all : &found;
+  lua_createtable(l, all->n, 0);
+  for (int i = 0; i < all->n; i++) {
+    const OpList *list = &all->at[i];
+    int n = 0;
+    lua_createtable(l, list->n, 0);
+    for (int k = 0; k < list->n; k++) {
+      if (!plan_there(list->at[k])) continue;
+      plan_push(l, list->at[k], PLAN_OPS);
+      lua_rawseti(l, -2, ++n);
+    }
+    lua_rawseti(l, -2, i + 1);
+  }
   return 1;
 }
 

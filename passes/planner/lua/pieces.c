@@ -43,6 +43,8 @@ typedef struct Region {
   Value **piece;           // by value id: the current piece
   Prefix *prefix;          // by value id: of operands of causal attentions
   Op *wall;                // the op that prevents the split, or NULL
+  int64_t length;          // of a letter there, if it is no multiple of the sum of sizes, or 0
+  char letter;             // that letter
   int64_t rows;            // number of interleaved rows; an element of the row stays with it
   uint32_t n_values;       // length of these arrays
 } Region;
@@ -63,14 +65,18 @@ static int letter_in(const Region *r, const Op *op, const Dims *dims, int operan
 }
 
 // Only a reshape merges rows and tokens, or separates them.
-static bool may_cut(const Region *r, const Op *op, const Dims *dims, int letter, int64_t outer) {
+static bool may_cut(Region *r, const Op *op, const Dims *dims, int letter, int64_t outer) {
   if (letter < 0) return false;
   if ((op->kind != OP_reshape || r->pieces->dealt) && !dims_leads(dims, letter)) return false;
   if (outer > 1 && r->pieces->dealt) return false;
   if (dims->letter[letter].whole && (letter != causal_queries(r, op, dims) || outer > 1))
     return false;
   int64_t size = dims->letter[letter].size;
-  return size / outer % r->pieces->sum == 0 && (!r->rows || size % r->rows == 0);
+  if (r->rows && size % r->rows) return false;
+  if (size / outer % r->pieces->sum == 0) return true;
+  r->length = size / outer;
+  r->letter = dims->letter[letter].name;
+  return false;
 }
 
 static ValueSplit split_in(const Dims *dims, const Term *t, int letter, int64_t outer) {
@@ -118,7 +124,7 @@ static int letter_by(const Region *r, const Op *op, const Dims *dims, int i, int
 
 // The letter by which operands split the op: -1 if none is in pieces, -2 if the op cannot be split
 // so.
-static int letter_of(const Region *r, const Op *op, const Dims *dims, int64_t *outer) {
+static int letter_of(Region *r, const Op *op, const Dims *dims, int64_t *outer) {
   int letter = -1;
   for (int i = 0; i < op->n_in; i++) {
     int64_t parts;
@@ -335,14 +341,28 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, b->origin, r->d);
 }
 
+// Adds the new ops after `before` and before `end` to those that replace a cut op.
+static void note_new(CutOp *c, const Op *before, const Op *end, Arena *a) {
+  int n = 0;
+  for (const Op *op = before->next; op != end; op = op->next)
+    n++;
+  Op **now = arena_array(a, Op *, c->n + n);
+  if (c->n) memcpy(now, c->now, (size_t)c->n * sizeof *now);
+  for (Op *op = before->next; op != end; op = op->next)
+    now[c->n++] = op;
+  c->now = now;
+}
+
 // Builds all pieces after the region, sums their whole results, and replaces the region.
-static bool replace_region(Region *r) {
+static bool replace_region(Region *r, Arena *a, PiecesMade *out) {
   Op *last = r->cut.at[r->cut.n - 1]->op;
   Builder b = {.g = r->g, .at = last->next, .d = r->d};
   Value **sum = arena_array(r->arena, Value *, r->n_values);
+  out->cut = arena_array(a, CutOp, r->cut.n);
+  out->n = r->cut.n;
   for (int i = 0; i < r->pieces->n; i++)
     for (int k = 0; k < r->cut.n; k++) {
-      const Op *op = r->cut.at[k]->op;
+      const Op *op = r->cut.at[k]->op, *before = b.at ? b.at->prev : r->g->last;
       Op *piece = build_piece(r, &b, r->cut.at[k], i);
       if (!piece) return false;
       for (int o = 0; o < op->n_out; o++) {
@@ -352,6 +372,8 @@ static bool replace_region(Region *r) {
         sum[id] = i ? build_op(&b, OP_add, IN(sum[id], piece->out[o]), NO_ATTRS) : piece->out[o];
         if (!sum[id]) return false;
       }
+      out->cut[k].op = op;
+      note_new(&out->cut[k], before, b.at, a);
     }
   // Erase backwards, so that each op is dead before it is erased.
   for (int k = r->cut.n - 1; k >= 0; k--) {
@@ -363,20 +385,41 @@ static bool replace_region(Region *r) {
   return true;
 }
 
-bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, bool *done, Op **wall,
-                   Diag *d) {
-  Region r = {.g = start->op->graph, .arena = arena_new(), .d = d, .pieces = pieces};
-  graph_renumber(r.g);
+// A region of no ops yet.
+static Region region_new(const PieceStart *start, const PieceSizes *pieces, Arena *a, Diag *d) {
+  Region r = {.g = start->op->graph, .arena = a, .d = d, .pieces = pieces};
   r.n_values = r.g->n_values;
-  r.value_split = arena_array(r.arena, ValueSplit, r.n_values);
-  r.piece = arena_array(r.arena, Value *, r.n_values);
-  r.prefix = arena_array(r.arena, Prefix, r.n_values);
+  r.value_split = arena_array(a, ValueSplit, r.n_values);
+  r.piece = arena_array(a, Value *, r.n_values);
+  r.prefix = arena_array(a, Prefix, r.n_values);
   for (uint32_t i = 0; i < r.n_values; i++)
     r.value_split[i] = (ValueSplit){-1, 1};
+  return r;
+}
+
+// Whether pieces of some other number were possible.
+static bool divisible_so(const PieceStart *start, int n, const PieceSizes *pieces, Arena *a,
+                         Diag *d) {
+  PieceSizes any = *pieces;
+  any.sum = 1; // every length is a multiple
+  Region r = region_new(start, &any, a, d);
+  return find_region(&r, start, n) && ends_last(&r);
+}
+
+bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, Arena *a,
+                   PiecesMade *out, Diag *d) {
+  Arena *scratch = arena_new();
+  graph_renumber(start->op->graph);
+  Region r = region_new(start, pieces, scratch, d);
+  *out = (PiecesMade){0};
   // Nothing changes unless all ops can be split.
-  *done = pieces->n > 1 && find_region(&r, start, n) && ends_last(&r);
-  *wall = r.wall;
-  bool ok = !*done || replace_region(&r);
-  arena_free(r.arena);
+  out->done = pieces->n > 1 && find_region(&r, start, n) && ends_last(&r);
+  out->wall = r.wall;
+  if (!out->done && r.length && divisible_so(start, n, pieces, scratch, d)) {
+    out->length = r.length;
+    out->letter = r.letter;
+  }
+  bool ok = !out->done || replace_region(&r, a, out);
+  arena_free(scratch);
   return ok;
 }

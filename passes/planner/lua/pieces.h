@@ -47,10 +47,29 @@ typedef struct PieceSizes {
   bool dealt; // rows are interleaved; all sizes are equal
 } PieceSizes;
 
-// Splits these ops and their transitive readers into pieces.  `*done` is false, and the graph
-// unchanged, if that is impossible: if it reaches an op that needs a whole dimension, an output, or
-// random numbers; `*wall` is that op, or NULL.  False after an error.
-bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, bool *done, Op **wall,
-                   Diag *d);
+// An op that is gone, and the ops that replaced it, in order: its pieces, the slices of their
+// operands, and the sums of their results.
+typedef struct CutOp {
+  const Op *op;
+  Op **now;
+  int n;
+} CutOp;
+
+typedef struct PiecesMade {
+  bool done; // false: the graph is unchanged
+  Op *wall;  // not done: the op that prevents it, or NULL
+  // Not 0: all ops could be split, but this length of letter `letter` of the wall is no multiple of
+  // the sum of sizes.
+  int64_t length;
+  char letter;
+  CutOp *cut; // [n]
+  int n;
+} PiecesMade;
+
+// Splits these ops and their transitive readers into pieces.  It is impossible if it reaches an op
+// that needs a whole dimension, an output, or random numbers.  False after an error.  `out` has
+// memory in `a`.
+bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, Arena *a,
+                   PiecesMade *out, Diag *d);
 
 #endif

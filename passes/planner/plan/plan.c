@@ -13,6 +13,53 @@ static bool bad_entry(const char *text, size_t n, Diag *d) {
   return false;
 }
 
+// The end of the program's name, where its numbers begin. A file's name may have colons.
+static const char *name_end(const char *text) {
+  const char *end = text;
+  for (const char *at = text; (at = strstr(at, ".lua")); at++)
+    end = at;
+  return end + strcspn(end, ":");
+}
+
+static bool read_number(const char **at, int64_t *out) {
+  char *end;
+  if (!isdigit((unsigned char)**at)) return false;
+  long long n = strtoll(*at, &end, 10);
+  *at = end;
+  *out = n;
+  return n > 0 && n <= INT32_MAX;
+}
+
+// number = count ["@" layer ["-" layer]]
+bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d) {
+  const char *at = name_end(text);
+  *out = (PlanCall){.name = str_copy_n(a, text, (size_t)(at - text))};
+  while (*at) {
+    PlanNumber number = {0};
+    const char *start = ++at;
+    bool ok = read_number(&at, &number.n);
+    if (ok && *at == '@') {
+      at++;
+      ok = read_number(&at, &number.first);
+      number.last = number.first;
+      if (ok && *at == '-') {
+        at++;
+        ok = read_number(&at, &number.last) && number.last >= number.first;
+      }
+    }
+    if (!ok || (*at && *at != ':')) {
+      diag_error(d, NULL, "'%.*s' of '%s' is no number of a plan", (int)strcspn(start, ":"), start,
+                 text);
+      diag_hint(d, "write coshard:4 for all layers, coshard:4@1-4:2@5 for layers 1 to 4 and 5");
+      return false;
+    }
+    if (out->n == MAX_NUMBERS)
+      return diag_error(d, NULL, "a program takes at most %d numbers", MAX_NUMBERS);
+    out->at[out->n++] = number;
+  }
+  return true;
+}
+
 // sizes = size {"x" size}: ranks, and their factors.
 static bool read_sizes(const char *text, PlanAxes *out) {
   // No factor and no product exceeds a number of ranks, which is an int.
@@ -47,7 +94,7 @@ bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d) {
     size_t n;
     p += p > text;
     const char *entry = entry_at(p, &n);
-    // entry = program ["=" sizes]
+    // entry = program {":" number} ["=" sizes]
     const char *equals = memchr(entry, '=', n);
     size_t name_n = equals ? (size_t)(equals - entry) : n;
     if (out->n == MAX_PLAN) {
@@ -59,9 +106,11 @@ bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d) {
     PlanAxes *own = &out->at[out->n];
     *own = (PlanAxes){.program = str_copy_n(a, entry, name_n)};
     if (name_n == 0) return bad_entry(entry, n, d);
+    PlanCall call;
+    if (!plan_call(a, own->program, &call, d)) return false;
     // Its axis has its name, or that of the file without folder and extension.
-    const char *slash = strrchr(own->program, '/');
-    const char *base = slash ? slash + 1 : own->program;
+    const char *slash = strrchr(call.name, '/');
+    const char *base = slash ? slash + 1 : call.name;
     size_t base_n = strlen(base) - (str_ends(base, ".lua") ? 4 : 0);
     StrBuf axis = {.arena = a};
     for (size_t i = 0; i < base_n; i++)

@@ -5,6 +5,8 @@
 //     dp,tp=4           the same on 8 ranks: dp takes the remaining factor
 //     search=2x4        over 8 ranks, factored by its program into axes of 2 and 4: factoring.h
 //     my.lua=4          a file; its axis is named my
+//     coshard:4=1       with a number for the program, 4, in its function `numbers`
+//     coshard:4@1-4:2@5 several, for layers 1 to 4 and for layer 5
 //
 // A program fixes some of a plan and leaves the rest to shard.  Named programs are the files of
 // passes/planner/plans; its README documents the language.
@@ -18,7 +20,7 @@ typedef struct PlanProgram PlanProgram;
 
 // One program and its axes of the mesh.
 typedef struct PlanAxes {
-  const char *program; // a name or a file
+  const char *program; // a name or a file, with its numbers
   const char *axis;    // the axis name
   int64_t size;        // ranks
   int n_factors;       // factors of the ranks; at most 1: the factoring is open
@@ -32,6 +34,22 @@ typedef struct Plan {
   int n;
 } Plan;
 
+// A number for a program: "4", "4@5" or "4@1-4".
+typedef struct PlanNumber {
+  int64_t n, first, last; // of layers, from 1; 0: of none
+} PlanNumber;
+
+enum { MAX_NUMBERS = 64 };
+
+// A program with its numbers, "coshard:4@1-4:2@5".
+typedef struct PlanCall {
+  const char *name; // or the file
+  PlanNumber at[MAX_NUMBERS];
+  int n;
+} PlanCall;
+
+// Reads the text of a program.  False after an error.
+bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d);
 // Parses the text of --plan; the sizes multiply to `ranks`.  False after an error.
 bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d);
 // Whether a program is a file, existing or not, or a built-in; otherwise false, with an error.
@@ -59,8 +77,10 @@ int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]);
 // 0: any.  Negative after an error.
 int64_t program_micro_batches(PlanProgram *p, const Loc **loc);
 // Runs its function `model`, which may change the model before autodiff, and records the changes.
-// False after an error.
-bool program_model(PlanProgram *p, Graph *g, struct Record *record);
+// `layers` is of the graph: all programs of the plan share it.  False after an error.
+typedef struct PlanLayers PlanLayers;
+PlanLayers *plan_layers_new(Arena *a);
+bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, struct Record *record);
 // Runs its function `step`, which adds constraints along `axis[n]`, axes of the mesh.  False after
 // an error.
 bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n);

@@ -10,13 +10,22 @@ bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
   int n = 1;
   for (const char *c = plan; c && *c; c++)
     n += *c == ',';
+  int n_graphs = 0;
+  for_each_graph(g, m)
+    n_graphs++;
+  PlanLayers **layers = arena_array(opt_scratch(o), PlanLayers *, n_graphs);
+  for (int i = 0; i < n_graphs; i++)
+    layers[i] = plan_layers_new(opt_scratch(o));
   for (int i = 0; i < n; i++) {
     PlanProgram *p = program_open(opt_scratch(o), plan_program(opt_scratch(o), plan, i), d);
     if (!p) return false;
     // Entries only: functions that they call are repeated parts of them.
     bool ok = true;
-    for_each_graph(g, m)
-      if (ok && g->entry) ok = program_model(p, g, opt_record(o));
+    PlanLayers **own = layers;
+    for_each_graph(g, m) {
+      if (ok && g->entry) ok = program_model(p, g, *own, opt_record(o));
+      own++;
+    }
     program_close(p);
     if (!ok) return false;
   }
