@@ -230,14 +230,16 @@ static const char *ms_text(Arena *a, bool known, double seconds) {
   return known ? str_format(a, "%.6f", seconds * 1e3) : "null";
 }
 
-static void add_ranks(StrBuf *b, const Module *m, int ranks, const StepCost *cost) {
+static void add_ranks(StrBuf *b, const Module *m, int ranks, const Cluster *c,
+                      const StepCost *cost) {
   int n;
   Arena *a = b->arena;
   int *device = module_devices(m, a, &n);
   const int64_t *ends = mesh_ends(m, a), *host_ends = mesh_host_ends(m, a);
+  const int64_t *ahead = gathered_ahead_bytes(m, c, a);
   qsort(device, (size_t)n, sizeof *device, by_number);
   for (int i = 0; i < ranks; i++) {
-    int64_t bytes = i < n ? device_end(m, ends, device[i]) : 0;
+    int64_t bytes = i < n ? device_end(m, ends, device[i]) + device_end(m, ahead, device[i]) : 0;
     int64_t host = i < n ? device_end(m, host_ends, device[i]) : 0;
     // The cost of the device's rank; NULL without a prediction.
     const RankCost *known = NULL;
@@ -313,7 +315,7 @@ const char *summary_text(Summary *s, const Module *m) {
               known ? json_string(a, s->cluster->name) : "null",
               ms_text(a, known, known ? cost.seconds : 0),
               ms_text(a, known, known ? cost.span : 0));
-  add_ranks(&b, m, ranks, known ? &cost : NULL);
+  add_ranks(&b, m, ranks, s->cluster, known ? &cost : NULL);
   strbuf_add(&b, "\n  ],\n  \"comm_bytes\": {");
   add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL);
   strbuf_addf(&b,

@@ -7,15 +7,16 @@
 #include <string.h>
 
 // The name of a row has '-' for '_'.
-#define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, gb_s, f32_,      \
-                half_, launch_, host_, gpus_)                                                      \
+#define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, reserve_, gb_s,  \
+                f32_, half_, launch_, host_, gpus_)                                                \
   {.name = #name_,                                                                                 \
    .per_node = node,                                                                               \
    .nics = nics_,                                                                                  \
    .inside = {in_s, 1e-9 / (in_gb)},                                                               \
    .across = {across_s, 1e-9 / (across_gb)},                                                       \
    .start = start_,                                                                                \
-   .memory = (gb)*1e9,                                                                             \
+   .memory = ((gb) - (reserve_)) * 1e9,                                                            \
+   .reserve = (reserve_)*1e9,                                                                      \
    .memory_speed = (gb_s)*1e9,                                                                     \
    .f32 = (f32_)*1e12,                                                                             \
    .half = (half_)*1e12,                                                                           \

@@ -28,8 +28,10 @@ typedef struct Link {
 typedef struct Device {
   double memory;                  // bytes
   double memory_speed, f32, half; // bytes/s, and FLOP/s in f32 and in 16 bits
-  double launch;                  // least seconds of a kernel
+  double launch;                  // seconds of an empty kernel, beside its work
   double host;                    // bytes/s to host memory; the same back
+  double half_efficiency;         // share of `half` that products reach; 0: all of it
+  double dispatch;                // seconds in which the host issues a kernel; the least it takes
 } Device;
 
 // Devices with properties of their own.
@@ -44,11 +46,18 @@ typedef struct Cluster {
   int nodes, per_node, nics; // nics: per node
   Link inside, across;       // of devices without a kind
   double start;              // seconds until a primitive begins
-  // As in Device: the minimum over all devices; `launch` is the maximum.  Ranks that all do the
-  // same wait for the slowest.
-  double memory, memory_speed, f32, half, launch, host;
-  bool gpus;     // its devices are gpus; false for a file, which does not say
-  Device others; // if there are kinds: the properties of devices without one
+  // As in Device: the minimum over all devices; `launch` and `dispatch` are the maximum.  Ranks
+  // that all do the same wait for the slowest.  `memory` is without the reserve.
+  double memory, memory_speed, f32, half, launch, host, half_efficiency, dispatch;
+  double reserve; // bytes of a device that no plan may use: the driver's, and buffers of libraries
+  // The system that trains, if it is not nnaot's runtime; see docs/clusters.md.  0: nnaot's.
+  double host_node;   // bytes/s that all devices of a node share to host memory; 0: no such limit
+  double host_update; // bytes/s of offloaded states that a node's host updates; 0: devices do
+  int prefetch;       // weights that are gathered ahead; 0: a gather blocks its rank
+  int queues;         // of transfers; 0 and 2: moves to other segments have their own, 1: none
+  bool host_weights;  // offloaded weights stay in host memory in forward and backward, too
+  bool gpus;          // its devices are gpus; false for a file, which does not say
+  Device others;      // if there are kinds: the properties of devices without one
   const DeviceKind *kind;
   int n_kinds;
   const int *kind_of; // by device, if there are kinds: 0, or 1 + index of the kind
@@ -86,14 +95,20 @@ static inline int cluster_node(const Cluster *c, int device) {
 static inline int cluster_kind(const Cluster *c, int device) {
   return c->n_kinds ? c->kind_of[device] : 0;
 }
-// The minimum of both devices, property by property; the maximum for `launch`.
+// The minimum of both devices, property by property; the maximum for `launch` and `dispatch`.
 static inline Device device_least(Device a, Device b) {
-  return (Device){fmin(a.memory, b.memory), fmin(a.memory_speed, b.memory_speed),
-                  fmin(a.f32, b.f32),       fmin(a.half, b.half),
-                  fmax(a.launch, b.launch), fmin(a.host, b.host)};
+  return (Device){fmin(a.memory, b.memory),
+                  fmin(a.memory_speed, b.memory_speed),
+                  fmin(a.f32, b.f32),
+                  fmin(a.half, b.half),
+                  fmax(a.launch, b.launch),
+                  fmin(a.host, b.host),
+                  fmin(a.half_efficiency, b.half_efficiency),
+                  fmax(a.dispatch, b.dispatch)};
 }
 static inline Device cluster_least(const Cluster *c) {
-  return (Device){c->memory, c->memory_speed, c->f32, c->half, c->launch, c->host};
+  return (Device){c->memory, c->memory_speed,    c->f32,     c->half, c->launch,
+                  c->host,   c->half_efficiency, c->dispatch};
 }
 static inline Device cluster_device(const Cluster *c, int device) {
   int kind = cluster_kind(c, device);

@@ -7,8 +7,14 @@
 //       start = 6.6e-6,                                     -- seconds until a primitive begins; 0
 //       memory = 32e9, memory_speed = 900e9,                -- bytes, bytes/s; not known
 //       f32 = 15.7e12, half = 125e12,                       -- FLOP/s; not known
+//       reserve = 0.6e9,                                    -- bytes of `memory` out of use; 0
 //       launch = 2e-6,                                      -- seconds of a kernel; 0
 //       host = 16e9,                                        -- bytes/s to host memory; memory_speed
+//       half_efficiency = 0.5,                              -- of products, a share of `half`; 1
+//       dispatch = 8e-6,                                    -- least seconds of a kernel; 0
+//       host_node = 48e9,                                   -- bytes/s of a node; no limit
+//       host_update = 5e10, host_weights = true,            -- bytes/s; on the devices, false
+//       prefetch = 4, queues = 1,                           -- 0, 2
 //       devices = {                                         -- devices that differ; none
 //         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- missing fields are as above
 //           inside = { alpha = 5e-6, beta = 1 / 16e9 } },   -- and across
@@ -29,7 +35,7 @@
 // of costs overflow.
 typedef struct Field {
   const char *name;
-  enum { COUNT, LINK, NUMBER, KINDS } kind;
+  enum { COUNT, LINK, NUMBER, FLAG, KINDS } kind;
   bool of_device; // devices may have their own
   size_t at;      // offset in a Cluster
   const char *unit;
@@ -50,8 +56,16 @@ static const Field fields[] = {
     FIELD(memory_speed, NUMBER, true, "bytes/s", 1e6, 1e18),
     FIELD(f32, NUMBER, true, "FLOP/s", 1e6, 1e21),
     FIELD(half, NUMBER, true, "FLOP/s", 1e6, 1e21),
+    FIELD(reserve, NUMBER, false, "bytes", 1, 1e18),
     FIELD(launch, NUMBER, true, SECONDS),
     FIELD(host, NUMBER, true, "bytes/s", 1e6, 1e18),
+    FIELD(half_efficiency, NUMBER, true, "share of `half`", 0.01, 1),
+    FIELD(dispatch, NUMBER, true, SECONDS),
+    FIELD(host_node, NUMBER, false, "bytes/s", 1e6, 1e18),
+    FIELD(host_update, NUMBER, false, "bytes/s", 1e6, 1e18),
+    FIELD(host_weights, FLAG, false, "", 0, 0),
+    FIELD(prefetch, COUNT, false, "", 0, 1000),
+    FIELD(queues, COUNT, false, "", 1, 2),
     {"devices", KINDS, false, 0, "", 0, 0},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -104,6 +118,11 @@ static bool read_value(const LuaField *f, const Field *as, Cluster *c, Diag *d) 
   void *out = (char *)c + as->at;
   if (as->kind == COUNT) return read_count(f, as, out, d);
   if (as->kind == NUMBER) return read_number(f, as, out, d);
+  if (as->kind == FLAG) {
+    *(bool *)out = f->kind == LUA_FILE_boolean && f->number != 0;
+    return f->kind == LUA_FILE_boolean ||
+           diag_error(d, f->loc, "'%s' must be true or false", f->name);
+  }
   // A link is a table of two numbers.
   Link *link = out;
   const LuaField *alpha = NULL, *beta = NULL;
@@ -139,8 +158,19 @@ static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
 
 static const char kind_text[] = "{ from = FIRST, to = LAST, memory = BYTES }";
 
+// Takes the reserve off the memory of a device, if that is known.
+static bool take_reserve(const Cluster *c, double *memory, const Loc *loc, Diag *d) {
+  if (*memory > 0 && c->reserve >= *memory)
+    return diag_error(d, loc, "a device of %.0f bytes has no memory besides 'reserve', %.0f",
+                      *memory, c->reserve);
+  if (*memory > 0) *memory -= c->reserve;
+  return true;
+}
+
 static bool read_kind(const LuaField *f, const Cluster *c, DeviceKind *out, Arena *a, Diag *d) {
   Cluster is = *c;
+  // The file has the memory of whole devices.
+  if (is.memory > 0) is.memory += c->reserve;
   *out = (DeviceKind){.from = -1, .to = -1};
   if (f->kind != LUA_FILE_table)
     return diag_error(d, f->loc, "%s of 'devices' must be %s", f->name, kind_text);
@@ -161,6 +191,7 @@ static bool read_kind(const LuaField *f, const Cluster *c, DeviceKind *out, Aren
       diag_hint(d, "they have %s", field_names(a, "from, to", true));
     }
   }
+  ok = take_reserve(c, &is.memory, f->loc, d) && ok;
   // Fields that the kind leaves out have the cluster's values.
   out->is = cluster_least(&is);
   out->inside = is.inside;
@@ -223,6 +254,8 @@ static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   c->f32 = least.f32;
   c->half = least.half;
   c->launch = least.launch;
+  c->half_efficiency = least.half_efficiency;
+  c->dispatch = least.dispatch;
   // Devices with the same adapter have the same `across`.
   for (int i = 1; c->nodes > 1 && i < cluster_devices(c); i++) {
     bool shared = cluster_nic(c, i) == cluster_nic(c, i - 1);
@@ -261,6 +294,7 @@ const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d) {
   if (ok && c->nics > c->per_node)
     ok = diag_error(d, find_field(t, "nics")->loc, "a node has %d adapters for %d devices", c->nics,
                     c->per_node);
+  if (ok && c->reserve > 0) ok = take_reserve(c, &c->memory, find_field(t, "reserve")->loc, d);
   // Kinds come last: fields that they leave out have the cluster's values.
   const LuaField *devices = find_field(t, "devices");
   if (ok && devices) ok = read_kinds(devices, c, a, d);

@@ -70,6 +70,33 @@ Groups collective_groups(Arena *a, const Op *op) {
   return groups;
 }
 
+bool gathers_ahead(const Cluster *c, const Op *op) {
+  if (!c->prefetch || op->kind != OP_all_gather || op->part == PART_update || op->deferred)
+    return false;
+  int64_t skip;
+  const Value *v = view_root(op->in[0].value, &skip);
+  return !v->def && (v->role == ROLE_weight || v->role == ROLE_copy);
+}
+
+int64_t *gathered_ahead_bytes(const Module *m, const Cluster *c, Arena *a) {
+  int n = module_n_meshes(m);
+  int64_t *most = arena_array(a, int64_t, n ? n : 1);
+  if (!c->prefetch || !m->graphs) return most;
+  // The last `prefetch` gathers of each mesh, in a ring, and their sum: one more is in use.
+  int64_t *last = arena_array(a, int64_t, (n ? n : 1) * c->prefetch);
+  int64_t *sum = arena_array(a, int64_t, n ? n : 1);
+  int *seen = arena_array(a, int, n ? n : 1);
+  for_each_op(op, m->graphs) {
+    if (!gathers_ahead(c, op)) continue;
+    int mesh = value_mesh_id(op->out[0]);
+    int64_t *oldest = &last[mesh * c->prefetch + seen[mesh]++ % c->prefetch];
+    sum[mesh] += type_bytes(op->out[0]->type) - *oldest;
+    *oldest = type_bytes(op->out[0]->type);
+    if (sum[mesh] > most[mesh]) most[mesh] = sum[mesh];
+  }
+  return most;
+}
+
 Messages messages_of(Arena *a, const Op *move) {
   const Value *in = move->in[0].value, *out = move->out[0];
   Messages messages = {0};

@@ -46,6 +46,11 @@ bool op_is_collective(const Op *op);
 // devices in the order of the mesh.
 int collective_size(const Op *op);
 Groups collective_groups(Arena *a, const Op *op);
+// Whether a system that prefetches (Cluster.prefetch) gathers the result before its use:
+// all_gathers of weights, which are known since the last update.
+bool gathers_ahead(const Cluster *c, const Op *op);
+// The bytes by mesh id (as mesh_ends) that such weights take besides the plan's memory.
+int64_t *gathered_ahead_bytes(const Module *m, const Cluster *c, Arena *a);
 // The messages of a move, including those from a device to itself.
 Messages messages_of(Arena *a, const Op *move);
 

@@ -2,6 +2,8 @@
 
 #include "cost.h"
 
+#include <math.h>
+
 bool cost_known(const Cluster *c) {
   return c->memory_speed > 0 && c->f32 > 0;
 }
@@ -18,12 +20,18 @@ const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d
   return c;
 }
 
-double work_seconds_on(const Device *d, const OpWork *w, const Cut *cut) {
+double work_seconds_in(const Device *d, const OpWork *w, const Cut *cut, double runs) {
   WorkSum sum = work_sum(w, cut);
   // Without a known 16-bit peak, 16-bit arithmetic is assumed to run at the f32 peak.
   double peak = w->narrow && d->half > 0 ? d->half : d->f32;
+  if (w->narrow && d->half_efficiency > 0) peak *= d->half_efficiency;
   double compute = sum.flops / peak, memory = (sum.read + sum.written) / d->memory_speed;
-  return (compute > memory ? compute : memory) + w->launches * d->launch;
+  double kernels = runs * w->launches;
+  return fmax(fmax(compute, memory), kernels * d->dispatch) + kernels * d->launch;
+}
+
+double work_seconds_on(const Device *d, const OpWork *w, const Cut *cut) {
+  return work_seconds_in(d, w, cut, 1);
 }
 
 double work_seconds(const Cluster *c, const OpWork *w, const Cut *cut) {

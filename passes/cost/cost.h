@@ -1,10 +1,12 @@
 // The cost of an op: seconds on one device of a cluster.
 //
-//     max(flops / peak of its type, bytes / speed of memory) + launches * launch
+//     max(flops / peak of its type, bytes / speed of memory, launches * dispatch) + launches * launch
 //
 // This is the roofline (Williams, Waterman and Patterson, CACM 2009) with the peaks that vendors
 // state, plus the launch latency of each kernel.  It is the cost of the op as it stands: before
-// `fuse` each op of an elementwise chain goes through memory, after `fuse` none does.
+// `fuse` each op of an elementwise chain goes through memory, after `fuse` none does.  `dispatch`
+// and `half_efficiency`, a share of the peak in 16 bits, are those of eager systems: a host that
+// issues kernels one by one bounds the small ones.
 //
 //     linear of f32[4096,64] and f32[64,256] on an h100: 134 MFLOP, 5.3 MB
 //       max(134e6 / 67e12, 5.3e6 / 3350e9) + 2 us = max(2.0, 1.6) us + 2 us = 4.0 us
@@ -19,6 +21,8 @@
 #ifndef COST_H
 #define COST_H
 
+#include <math.h>
+
 #include "cluster/cluster.h"
 #include "ir/analysis/work.h"
 
@@ -30,6 +34,12 @@ const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d
 // The seconds of one shard under `cut`; NULL: of the whole op.  On a cluster: on its slowest
 // device.
 double work_seconds_on(const Device *d, const OpWork *w, const Cut *cut);
+// The same in `runs` runs that have equal parts of the work.
+double work_seconds_in(const Device *d, const OpWork *w, const Cut *cut, double runs);
+// The seconds of `n` kernels that together move these bytes.
+static inline double moving_seconds(const Cluster *c, double bytes, double n) {
+  return fmax(bytes / c->memory_speed, n * c->dispatch) + n * c->launch;
+}
 double work_seconds(const Cluster *c, const OpWork *w, const Cut *cut);
 // The seconds of the op with its own types.
 double op_seconds_on(const Device *d, const Op *op);

@@ -158,7 +158,7 @@ static void add_waits(const StepState *s, const Op *op, const Ops *overwritten, 
   for (int i = 0; i < op->n_in; i++) {
     int64_t skip;
     const Op *made = view_root(op->in[i].value, &skip)->def;
-    if (made && op_overlaps(made, s->target) && s->event_of[made->id] >= 0)
+    if (made && step_overlaps(s, made) && s->event_of[made->id] >= 0)
       e->wait[e->n_waits++] = s->event_of[made->id];
   }
   for (int i = 0; i < overwritten->n; i++)
@@ -166,10 +166,79 @@ static void add_waits(const StepState *s, const Op *op, const Ops *overwritten, 
       e->wait[e->n_waits++] = s->event_of[overwritten->at[i]->id];
 }
 
+// -- Host memory ---------------------------------------------------------------------------------
+
+// Bytes/s to host memory; the devices of a node share its links.
+static double host_speed(const StepState *s, const Device *d) {
+  double speed = d->host > 0 ? d->host : d->memory_speed;
+  return s->c->host_node > 0 ? fmin(speed, s->c->host_node / s->in_node) : speed;
+}
+
+// The seconds of a copy to or from host memory.
+static double swap_seconds(const StepState *s, const Device *d, const Op *op) {
+  double bytes = (double)type_bytes(op->out[0]->type), speed = host_speed(s, d);
+  if (!s->c->host_update || op->part != PART_update) return bytes / speed;
+  // The host updates the offloaded states itself (ZeRO-Offload): they do not move.  For each weight
+  // its gradient comes in 16 bits and its new value goes back.
+  if (op->kind == OP_swap_out) return 0;
+  bool weight = op->in[0].value->role == ROLE_weight;
+  double moved = weight ? 2 * 2 * (double)type_count(op->out[0]->type) : 0;
+  return bytes * s->in_node / s->c->host_update + moved / speed;
+}
+
+// The seconds in which a reader of offloaded weights gets them, if they stay in host memory.
+static double fetch_seconds(const StepState *s, const Device *d, const Op *op) {
+  double bytes = 0;
+  for (int i = 0; s->on_host && op->part != PART_update && i < op->n_in; i++) {
+    int64_t skip;
+    const Value *v = view_root(op->in[i].value, &skip);
+    if (!v->def && v->role == ROLE_copy && v->label && table_find(s->on_host, 0, v->label))
+      bytes += (double)type_bytes(v->type);
+  }
+  return bytes / host_speed(s, d);
+}
+
+static void find_host(StepState *s) {
+  // Devices are in use by the node.
+  int *in_node = arena_array(s->a, int, s->c->nodes);
+  for (int i = 0; i < s->n_devices; i++) {
+    int n = ++in_node[cluster_node(s->c, s->device[i])];
+    if (n > s->in_node) s->in_node = n;
+  }
+  if (!s->c->host_weights) return;
+  Table *t = table_new(s->a);
+  for (int i = 0; i < s->g->n_params; i++) {
+    Value *v = s->g->params[i];
+    if (v->host && v->role == ROLE_weight && v->label) table_add(t, 0, v->label, v);
+  }
+  s->on_host = t;
+}
+
+// -- Gathers of weights ahead of their use -------------------------------------------------------
+
+// Each gather is queued at the one `prefetch` gathers before it, in the same program; the first of
+// a program at its beginning.
+static void find_gathers(StepState *s) {
+  int n = s->c->prefetch;
+  for (int i = 0; n && i < s->events.n; i++) {
+    Event *e = &s->events.at[i];
+    if (!e->meeting || !gathers_ahead(s->c, e->op)) continue;
+    int before = 0;
+    for (int k = i - 1; k >= 0 && before < n; k--) {
+      Event *x = &s->events.at[k];
+      if (!x->meeting || !gathers_ahead(s->c, x->op) || x->part != e->part ||
+          x->op->segment != e->op->segment || op_mesh(x->op) != op_mesh(e->op))
+        continue;
+      if (++before == n) x->next_gather = i;
+    }
+    e->is_first = before < n;
+  }
+}
+
 static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *due,
                       const Ops *overwritten) {
   const Mesh *mesh = op_mesh(op);
-  Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0]};
+  Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0], .next_gather = -1};
   e.in_flight = reduce_is_in_flight(op);
   if (op->deferred) e.due = due[op->id];
   // Views take no time, except that a swap_wait synchronises.
@@ -178,6 +247,7 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
   if (mesh && op_is_collective(op)) {
     const CommPrice *price = comm_price(s->prices, op);
     e.seconds = price->cost.seconds;
+    if (e.seconds > 0) e.seconds += fetch_seconds(s, &s->class_at[e.on->at[0]].device, op);
     // A free collective involves no other rank.
     if (e.seconds > 0) {
       e.meeting = meeting_of(s, op, price);
@@ -199,10 +269,9 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
       if (i && s->class_at[k].kind == s->class_at[e.on->at[0]].kind)
         computes[k] = computes[e.on->at[0]];
       else if (op_swaps(op))
-        computes[k] =
-            (double)type_bytes(op->out[0]->type) / (d->host > 0 ? d->host : d->memory_speed);
+        computes[k] = swap_seconds(s, d, op);
       else if (op->kind != OP_swap_wait)
-        computes[k] = op_seconds_on(d, op);
+        computes[k] = op_seconds_on(d, op) + fetch_seconds(s, d, op);
       e.seconds = fmax(e.seconds, computes[k]);
     }
     e.computes = computes;
@@ -215,6 +284,7 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
 }
 
 void step_add_events(StepState *s) {
+  find_host(s);
   const StepPart *part = graph_step_parts(s->g, s->a);
   const int64_t *due = graph_deferred_due(s->g, s->a);
   s->event_of = arena_array(s->a, int, s->g->n_ops);
@@ -228,6 +298,7 @@ void step_add_events(StepState *s) {
       vec_push(s->a, &overwritten[before[op->id]->id], op);
   for_each_op(op, s->g)
     add_event(s, op, part[op->id], due, &overwritten[op->id]);
+  find_gathers(s);
   for (int i = 0; i < s->n_classes; i++) {
     s->class_at[i].done = arena_array(s->a, double *, s->events.n);
     s->class_at[i].copied = arena_array(s->a, double, s->events.n);

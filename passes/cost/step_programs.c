@@ -55,6 +55,14 @@ static int n_ends(const Event *e) {
   return e->meeting->set[0].n + e->meeting->set[1].n;
 }
 
+// Queues a gather of a weight ahead of its use.
+static void queue_gather(StepState *s, Program *of_class, int event) {
+  const Meeting *meeting = s->events.at[event].meeting;
+  for (int i = 0; i < meeting->n; i++)
+    for (int j = 0; j < meeting->set[i].n; j++)
+      add_queue(s, of_class, meeting->set[i].at[j], (Step){.event = event, .meet = i});
+}
+
 static void add_op(StepState *s, Program *of_class, int event) {
   const Event *e = &s->events.at[event];
   bool moves = e->meeting && e->op->kind == OP_move;
@@ -73,13 +81,16 @@ static void add_op(StepState *s, Program *of_class, int event) {
       add_queue(s, of_class, k, step);
       if (step.gets || !target_info[s->target].eager_sends) add_wait(s, of_class, k, event);
     }
+  } else if (e->meeting && gathers_ahead(s->c, e->op)) {
+    // It was queued before; the one `prefetch` gathers further begins here.
+    if (e->next_gather >= 0) queue_gather(s, of_class, e->next_gather);
   } else if (e->meeting) {
     // One that overlaps is waited for later, any other at once.
     for (int i = 0; i < e->meeting->n; i++)
       for (int j = 0; j < e->meeting->set[i].n; j++) {
         int k = e->meeting->set[i].at[j];
         add_queue(s, of_class, k, (Step){.event = event, .meet = i});
-        if (!op_overlaps(e->op, s->target)) add_wait(s, of_class, k, event);
+        if (!step_overlaps(s, e->op)) add_wait(s, of_class, k, event);
       }
   } else if (e->computes) {
     // A swap_wait waits for the copy of its swap.
@@ -93,7 +104,7 @@ static void add_op(StepState *s, Program *of_class, int event) {
 static void wait_at_end(StepState *s, Program *of_class, int event) {
   const Event *e = &s->events.at[event];
   if (e->in_flight) return;
-  for (int k = 0; e->meeting && op_overlaps(e->op, s->target) && k < s->n_classes; k++)
+  for (int k = 0; e->meeting && step_overlaps(s, e->op) && k < s->n_classes; k++)
     add_wait(s, of_class, k, event);
 }
 
@@ -118,6 +129,8 @@ Program *step_part_programs(StepState *s, StepPart part, bool flushes) {
   int deferred = flushes ? 0 : s->events.n;
   for (int k = 0; k < s->n_classes; k++)
     of_class[k].part = part;
+  for (int i = 0; i < s->events.n; i++)
+    if (s->events.at[i].is_first && s->events.at[i].part == part) queue_gather(s, of_class, i);
   // Deferred ops of the previous step run before the op that they are due before.
   for (int i = 0; i < s->events.n; i++) {
     if (s->events.at[i].part != part || s->events.at[i].due) continue;
@@ -165,6 +178,9 @@ static void add_segments(Segments *g) {
     for (int k = 0; e->ahead && k < e->meeting->set[1].n; k++)
       add_wait(s, g->program[e->op->segment], e->meeting->set[1].at[k], i);
   }
+  for (int i = 0; i < s->events.n; i++)
+    if (s->events.at[i].is_first && s->events.at[i].op->segment)
+      queue_gather(s, g->program[s->events.at[i].op->segment], i);
   for (int i = 0; i < s->events.n; i++)
     if (s->events.at[i].op->segment && !s->events.at[i].ahead)
       add_op(s, g->program[s->events.at[i].op->segment], i);

@@ -8,10 +8,12 @@
 #ifndef STEP_STATE_H
 #define STEP_STATE_H
 
+#include "base/table.h"
 #include "base/vec.h"
 #include "collectives.h"
 #include "cost_comm.h"
 #include "cost_step.h"
+#include "ir/analysis/in_flight.h"
 #include "timeline.h"
 
 // -- Classes -----------------------------------------------------------------------------------
@@ -50,6 +52,8 @@ typedef struct Event {
   int *n_wanted;          // classes that must arrive, by set
   int n_waits, *wait;     // numbers of the collectives that it waits for
   bool ahead;             // a move to another segment; it uses QUEUE_ahead
+  bool is_first;          // of the first gathers of weights, which its program starts with
+  int next_gather;        // of a gather of a weight ahead of its use: the one queued here, or -1
   bool in_flight;         // an all_reduce that ends in the next step
   int64_t due; // of an op deferred by the previous step: the time of the op before which it runs
 } Event;
@@ -132,7 +136,9 @@ typedef struct StepState {
   Arena *a;
   CommPrices *prices;
   int n_devices, *device;
-  int *class_of; // by device of the cluster
+  int in_node;          // the most devices of the module in one node
+  const Table *on_host; // weights that are offloaded, by label
+  int *class_of;        // by device of the cluster
   int n_classes;
   Class *class_at;
   Classes *on_mesh;        // by mesh id
@@ -148,6 +154,10 @@ typedef struct StepState {
 // step_events.c
 static inline bool op_swaps(const Op *op) {
   return op->kind == OP_swap_out || op->kind == OP_swap_in;
+}
+// Whether the step goes on beside a transfer, up to the first reader of its result.
+static inline bool step_overlaps(const StepState *s, const Op *op) {
+  return op_overlaps(op, s->target) || gathers_ahead(s->c, op);
 }
 void step_find_classes(StepState *s);
 void step_add_events(StepState *s);

@@ -120,6 +120,16 @@ static bool only_senders(const StepState *s, const Event *e) {
   return e->op->kind == OP_move && target_info[s->target].eager_sends;
 }
 
+// The first time from `from` on at which a queue has been idle for so long.
+static double first_gap(const Queue *q, double from, double seconds) {
+  int i = q->busy.n;
+  while (i > 0 && q->busy.at[i - 1].to > from)
+    i--;
+  for (; i < q->busy.n && q->busy.at[i].from < from + seconds; i++)
+    from = q->busy.at[i].to;
+  return from;
+}
+
 // The end of a job that can begin at `begin`; NAN: not yet known.
 static double end_of(const StepState *s, const Event *e, const Job *job, const Meet *meet,
                      double begin) {
@@ -140,6 +150,9 @@ static bool do_job(StepState *s, Class *k, int queue) {
   // Each set of the meeting has its own arrivals per slice.
   Meet *meet = &e->meet[job->step->meet * (step_room(s, e->part, -1) + 1) + room];
   double begin = fmax(job->since, q->until);
+  // All transfers of a rank in one stream: it begins between those of the other queue.
+  if (s->c->queues == 1 && !job->has_come)
+    begin = first_gap(&k->queue[N_QUEUES - 1 - queue], begin, e->seconds);
   if (!job->has_come && (job->step->sends || !only_senders(s, e))) {
     // The last arrival lets the others go on.
     meet->latest = fmax(meet->latest, only_senders(s, e) ? begin + e->seconds : begin);

@@ -16,7 +16,7 @@ NNAOT = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot")
 WORST = 0.03
 CLUSTER = """return {{ nodes = 1, per_node = 4, nics = 1, start = {start},
   inside = {{ alpha = 1e-9, beta = {beta} }}, across = {{ alpha = 1e-9, beta = {beta} }},
-  memory = 1e12, memory_speed = 1e12, f32 = 1e13, half = 1e13, launch = 1e-6 }}
+  memory = 1e12, memory_speed = 1e12, f32 = 1e13, half = 1e13, launch = 1e-6 {more} }}
 """
 STEP = """function step(axis)
   for _, op in ipairs(ops(nil, "forward")) do
@@ -97,7 +97,8 @@ def windows(n, images, side, window, width):
 
 
 WHOLE, STORED = 'split(p, "-", axis)', "store(p, 0, axis)"
-# name: model, letters to split, layout of weights, latency of a collective in s, s per byte, further flags
+EAGER = ", dispatch = 1e-5, half_efficiency = 0.4"
+# name: model, letters to split, layout of weights, latency of a collective in s, s per byte, further flags, fields of the cluster
 CASES = {
     "gradients": (relus(8, 16384, 64), "-", WHOLE, 1e-6, 1e-11, []),
     "updates": (linears(40, 256, 256), "-", WHOLE, 1e-6, 1e-11, []),
@@ -112,6 +113,8 @@ CASES = {
     "windows": (windows(4, 4, 1024, 16, 256), "1ch", WHOLE, 1e-6, 2e-11, []),
     "tied": (tied(16, 4096, 256), "b1", WHOLE, 1e-6, 1e-11,
              ["--micro-batches", "8", "--dtype", "bf16", "--target", "cuda"]),
+    "dispatched": (linears(40, 256, 256), "-", WHOLE, 1e-6, 1e-11, [], EAGER),
+    "eager": (linears(4, 4096, 2048), "0", STORED, 1e-6, 5e-11, ["--dtype", "bf16", "--target", "cuda"], EAGER),
     "casts": (linears(4, 4096, 2048), "0", STORED, 1e-6, 5e-11, ["--dtype", "bf16", "--target", "cuda"]),
 }
 
@@ -122,11 +125,11 @@ def text(params, ops, y):
 
 
 def compile_plan(folder, plan, case):
-    (params, ops, y), letters, weights, start, beta, more = case
+    (params, ops, y), letters, weights, start, beta, more, *fields = case
     model, cluster = pathlib.Path(folder, "model.nn"), pathlib.Path(folder, "cluster.lua")
     pathlib.Path(folder, "plan.lua").write_text(STEP.format(letters=str([*letters])[1:-1], weights=weights))
     model.write_text(text(params, ops, y))
-    cluster.write_text(CLUSTER.format(start=start, beta=beta))
+    cluster.write_text(CLUSTER.format(start=start, beta=beta, more="".join(fields)))
     run = subprocess.run([NNAOT, model, "-g", "4", "--plan", plan or f"{folder}/plan.lua", "--loss", "mse(y)",
                           "--optimizer", "sgd", "--cluster", cluster, "--emit", "plan", *more], capture_output=True,
                          text=True)

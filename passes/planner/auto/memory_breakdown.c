@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "cost/collectives.h"
 #include "ir/analysis/place.h"
 
 // Returns the bytes that the rank needs beyond its device's memory; below 0: there is more memory.
@@ -16,10 +17,11 @@ Needs needs_most(const Module *m, const Cluster *c) {
   Needs most = {0};
   int n;
   const int *device = module_devices(m, a, &n);
-  const int64_t *ends = mesh_ends(m, a);
+  const int64_t *ends = mesh_ends(m, a), *ahead = gathered_ahead_bytes(m, c, a);
   // The rank that lacks most, which is not the one that needs most if devices differ.
   for (int i = 0; i < n; i++) {
-    Needs here = {.rank = device[i], .peak_bytes = device_end(m, ends, device[i])};
+    Needs here = {.rank = device[i]};
+    here.peak_bytes = device_end(m, ends, device[i]) + device_end(m, ahead, device[i]);
     if (i == 0 || lacks(&here, c) > lacks(&most, c)) most = here;
   }
   // The persistent values on that rank.

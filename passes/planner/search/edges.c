@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "comm/hops.h"
+#include "cost/cost.h"
 #include "ir/analysis/origin.h"
 #include "ir/kernel.h"
 #include "ir/op.h"
@@ -43,10 +44,10 @@ static Known *known_slot(Known *known, int size, const Type *whole, const Layout
 // Seconds to copy a shard out of a replicated value.
 static double slice_seconds(const Problem *p, const Type *whole, const Layout *from,
                             const Layout *to, Moves moves) {
-  double launch = p->c->launch * (moves == BY_SLICE ? (double)p->slices : 1);
+  double launches = moves == BY_SLICE ? (double)p->slices : 1;
   for (int a = 0; a < from->n_axes; a++)
     if (from->axis[a].kind == SBP_B && to->axis[a].kind == SBP_S)
-      return launch + 2 * (double)type_bytes(whole) / parts_of(to) / p->c->memory_speed;
+      return moving_seconds(p->c, 2 * (double)type_bytes(whole) / parts_of(to), launches);
   return 0;
 }
 
@@ -87,8 +88,7 @@ static double widened_seconds(Problem *p, const Type *whole, const Layout *from,
   const Type *wide = type_new(p->s->g->module, DT_f32, whole->ndim, whole->dim);
   double more = cheapest_way(p, wide, from, sum, moves) - cheapest_way(p, whole, from, sum, moves);
   double bytes = (double)(type_bytes(whole) + type_bytes(wide)) / parts_of(from);
-  double launch = p->c->launch * (moves == BY_SLICE ? (double)p->slices : 1);
-  return fmax(more, 0) + launch + bytes / p->c->memory_speed;
+  return fmax(more, 0) + moving_seconds(p->c, bytes, moves == BY_SLICE ? (double)p->slices : 1);
 }
 
 double reshard_seconds(Problem *p, const Type *whole, const Layout *from, const Layout *to,
@@ -207,7 +207,7 @@ typedef struct Return {
 // alone.
 static double packed_seconds(const Problem *p, const Type *whole, const Layout *to, Reduces x) {
   double share = fmin((double)type_bytes(whole) / parts_of(to) / p->bucket, 1);
-  return x.bytes + share * (x.start + p->c->launch);
+  return x.bytes + share * (x.start + moving_seconds(p->c, 0, 1));
 }
 
 // Comm leaves a reduction to bucket_grads if its bytes, axis by axis, take no longer than the
@@ -418,7 +418,7 @@ static void add_results(Problem *p) {
       double seconds = reshard_seconds(p, v->type, from.layout[k], all, AT_ONCE);
       if (packed)
         seconds = fmin(seconds, reshard_seconds(p, v->type, from.layout[k], all, WITH_OTHERS)) +
-                  p->c->launch;
+                  moving_seconds(p->c, 0, 1);
       n->cost[k] += cost_of(p, seconds);
     }
   }

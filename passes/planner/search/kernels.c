@@ -107,7 +107,7 @@ static double casts_seconds(const Problem *p, const Op *op, double times) {
   for (int i = 0; i < op->n_out; i++)
     if (dtype_narrow(op->out[i]->type->dtype))
       bytes += own_bytes(p, op, op->out[i]->type, i, false) * (is_there(p, op->out[i]) ? 3 : 2);
-  return bytes / p->c->memory_speed + times * launches * p->c->launch;
+  return moving_seconds(p->c, bytes, times * launches);
 }
 
 // Returns the runs of an op per step; adds the split along time to the cut, unless it is there
@@ -152,7 +152,7 @@ static double sum_seconds(const Problem *p, const Op *op) {
     bytes += s.moved * own_bytes(p, op, op->out[i]->type, i, false);
     launches += s.launches;
   }
-  return (double)p->slices * (bytes / p->c->memory_speed + launches * p->c->launch);
+  return (double)p->slices * moving_seconds(p->c, bytes, launches);
 }
 
 void price_op(const Problem *p, Node *n) {

@@ -81,8 +81,7 @@ static double seconds_of(const Maker *m, const Op *op, const Device *d, int n) {
     cut.at[cut.n].letter = letter;
     cut.at[cut.n++].parts = n;
   }
-  double again = op_part(op) == PART_update ? 0 : m->slices - 1;
-  return work_seconds_on(d, &w, &cut) + again * w.launches * d->launch;
+  return work_seconds_in(d, &w, &cut, op_part(op) == PART_update ? 1 : m->slices);
 }
 
 // -- Users of values -----------------------------------------------------------------------------

@@ -1,0 +1,171 @@
+"""Parameters of a cluster that describe the system of a paper, each by what it adds to a predicted step:  systems.py
+
+Without a parameter, and with its neutral value, the step takes what it takes in nnaot's runtime.  Expectations are sums over
+the ops of the compiled program (`--emit nn`), not the simulation's.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+NNAOT = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot")
+HOST, SPEED, FLOPS, SLICES, WIDTH, LAYERS = 16e9, 1e12, 2e13, 4, 1024, 6
+CLUSTER = f"""return {{ nodes = 1, per_node = 4, inside = {{ alpha = 1e-6, beta = 1 / 50e9 }}, start = 5e-6, memory = 4e9,
+  memory_speed = {SPEED}, f32 = 1e13, half = {FLOPS}, launch = 1e-6, host = {HOST}, %s }}
+"""
+NEUTRAL = ("prefetch = 0", "queues = 2", "dispatch = 0", "half_efficiency = 1", "half_efficiency = 0", "host_node = 0",
+           "host_node = 4 * 16e9", "host_update = 0", "host_weights = false", "reserve = 0")
+
+
+def model(rows):
+    """Products with a relu between them."""
+    params = [f'%x0: f32[{rows},{WIDTH}] input "x"']
+    params += [f'%w{i}: f32[{WIDTH},{WIDTH}] weight "w{i}" train = normal(0,0.1)' for i in range(LAYERS)]
+    ops = []
+    for i in range(LAYERS):
+        ops += [f"%y{i} = linear %x{i}, %w{i} : f32[{rows},{WIDTH}]", f"%x{i + 1} = relu %y{i} : f32[{rows},{WIDTH}]"]
+    return (f"module phase=typed\n\ngraph @main entry ({', '.join(params)}) {{\n  " + "\n  ".join(ops) +
+            f'\n  return output "y" %x{LAYERS}\n}}\n')
+
+
+class Steps:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+
+    def run(self, plan, fields="", rows=4096, dtype="bf16", more=()):
+        """Returns the summary, or the messages of a refusal."""
+        files = {name: self.folder / name for name in ("model.nn", "cluster.lua", "out.nn", "summary.json")}
+        files["model.nn"].write_text(model(rows))
+        files["cluster.lua"].write_text(CLUSTER % fields)
+        run = subprocess.run([NNAOT, files["model.nn"], "-g", "4", "--plan", plan, "--loss", "mse(y)", "--optimizer",
+                              "adamw", "--dtype", dtype, "--target", "cuda", "--cluster", files["cluster.lua"],
+                              "--micro-batches", str(SLICES), "--emit", "nn", "-o", files["out.nn"], "--summary",
+                              files["summary.json"], *more], capture_output=True, text=True)
+        if run.returncode:
+            return run.stderr
+        self.ops = [line for line in files["out.nn"].read_text().split("graph @")[1].splitlines() if " = " in line]
+        return json.loads(files["summary.json"].read_text())
+
+    def seconds(self, *args, **named):
+        return self.run(*args, **named)["predicted_step_ms"] / 1e3
+
+    def result_bytes(self, pattern):
+        """The bytes of the results of the ops that match, in their order."""
+        found = [re.search(r" : (f32|bf16)\[([\d,]+)\]", op) for op in self.ops if re.search(pattern, op)]
+        return [(4 if m[1] == "f32" else 2) * product(map(int, m[2].split(","))) for m in found]
+
+
+def product(numbers):
+    n = 1
+    for x in numbers:
+        n *= x
+    return n
+
+
+def near(is_, wanted, within=1e-6):
+    assert abs(is_ - wanted) <= within * abs(wanted), (is_, wanted)
+
+
+def peak(summary):
+    return max(r["peak_bytes"] for r in summary["per_rank"])
+
+
+def neutral(s):
+    for plan in "zero3=2,tp=2,offload=1", "pp=2,tp=2":
+        before = s.run(plan)
+        for field in NEUTRAL:
+            now = s.run(plan, field)
+            assert now["predicted_step_ms"] == before["predicted_step_ms"], (plan, field)
+            assert now["per_rank"] == before["per_rank"], (plan, field)
+
+
+def efficiency(s):
+    """Half of the efficiency is half of the peak."""
+    near(s.seconds("dp", "half_efficiency = 0.5"), s.seconds("dp", f"half = {FLOPS / 2}"))
+    assert s.seconds("dp", "half_efficiency = 0.5") > 1.2 * s.seconds("dp")
+
+
+def dispatch(s):
+    """Small kernels take no less than their dispatch, so that the step is a sum of it; large ones take no more than before."""
+    one, two = (s.seconds("dp", f"dispatch = {x}", rows=16) for x in (1e-2, 2e-2))
+    near(two, 2 * one, 0.01)
+    near(s.seconds("dp", "dispatch = 1e-9"), s.seconds("dp"), 1e-4)  # scalar kernels have no work
+
+
+def prefetch(s):
+    """Gathers go on beside compute; the weights that are gathered ahead are in memory besides the plan's."""
+    blocked = s.run("zero3")
+    gathered = s.result_bytes(r"= all_gather %w\d")
+    assert len(gathered) == 2 * LAYERS - 1, gathered  # backward of the first product needs no weight
+    for n in 1, 2, 4:
+        now = s.run("zero3", f"prefetch = {n}")
+        near(peak(now) - peak(blocked), max(sum(gathered[i:i + n]) for i in range(len(gathered))), 0)
+        # Less than both one after the other, and no less than either.
+        rank = now["per_rank"][0]
+        assert max(rank["compute_ms"], rank["comm_ms"]) - 1e-6 <= now["predicted_step_ms"]
+        assert now["predicted_step_ms"] < 0.95 * blocked["predicted_step_ms"]
+    # A plan without gathers of weights has nothing to prefetch.
+    assert s.run("tp", "prefetch = 4")["per_rank"] == s.run("tp")["per_rank"]
+    # More of them than memory has is refused.
+    assert "does not fit" in s.run("zero3", f"prefetch = 4, memory = {peak(blocked) + gathered[0]}")
+
+
+def queues(s):
+    """In one stream a transfer to another stage waits for sums within a stage."""
+    slow = "inside = { alpha = 1e-6, beta = 1 / 5e9 }, "
+    for plan in "pp=2,tp=2", "pp=2,zero3=2":
+        two, one = (s.run(plan, slow + f"queues = {n}") for n in (2, 1))
+        # Transfers that ran at the same time counted once; now they run one after the other.
+        assert one["predicted_step_ms"] > 1.01 * two["predicted_step_ms"]
+        assert sum(r["comm_ms"] for r in one["per_rank"]) > sum(r["comm_ms"] for r in two["per_rank"])
+    # Ranks with one kind of transfer have no use for a second queue.
+    for plan in "tp", "pp":
+        assert s.run(plan, "queues = 1")["per_rank"] == s.run(plan)["per_rank"]
+
+
+def offloaded(s):
+    plan = "dp,offload=1"
+    before = s.seconds(plan)
+    kept = sum(s.result_bytes("= swap_in "))
+    near(kept, 12 * LAYERS * WIDTH ** 2, 0)  # the weight and two states, in f32, on every rank
+    # Four ranks share a link that is as fast as one of theirs.
+    near(s.seconds(plan, f"host_node = {HOST}"), s.seconds(plan, f"host = {HOST / 4}"))
+    assert s.seconds(plan, f"host_node = {HOST}") > before
+    # A slow host: its update is the step.  The node's four ranks each have all of the states.
+    near(s.seconds(plan, "host_update = 1e7"), 4 * kept / 1e7, 1e-3)
+    # A fast one: gradients and weights cross in 16 bits, 4 bytes and not 24 of a parameter.
+    slow = s.seconds(plan, "host = 1e8, host_update = 1e15") - s.seconds(plan, "host = 1e15, host_update = 1e15")
+    near(slow, kept / 12 * 4 / 1e8, 0.02)
+
+
+def host_weights(s):
+    """Every reader of a weight fetches it, in every micro-batch; plans without offloading fetch nothing."""
+    for plan in "dp,offload=1", "zero3,offload=1":
+        without = s.seconds(plan, "host = 1e9")
+        readers = [op for op in s.ops if re.search(r"%w\d\.bf16\b", op) and not re.search("update|%w.*copy", op)]
+        shard = 2 * WIDTH ** 2 / (4 if "zero3" in plan else 1)
+        assert len(readers) == 2 * LAYERS - 1, readers
+        near(s.seconds(plan, "host = 1e9, host_weights = true") - without, SLICES * len(readers) * shard / 1e9, 0.01)
+    assert s.seconds("zero3", "host_weights = true") == s.seconds("zero3")
+
+
+def reserve(s):
+    needs = peak(s.run("dp"))
+    assert "and its device of" in s.run("dp", f"reserve = {4e9 - needs + 1}")
+    assert not isinstance(s.run("dp", f"reserve = {4e9 - needs}"), str)
+    # Devices that differ have their own memory, less the same reserve.
+    small = "reserve = 1e6, devices = { { from = 3, to = 3, memory = %d } }"
+    assert "its device of" in s.run("dp", small % (needs + 1e6 - 1)) and not isinstance(s.run("dp", small % (needs + 1e6)), str)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        for check in neutral, efficiency, dispatch, prefetch, queues, offloaded, host_weights, reserve:
+            check(Steps(folder))
+            print(check.__name__)
+
+
+main()
