@@ -85,6 +85,16 @@ int op_traits(const Op *op) {
   return widens ? traits | ADDITIVE : traits;
 }
 
+bool op_linear_in(const Op *op, int i) {
+  return dtype_class[op->in[i].value->type->dtype] == dtype_class[op->out[0]->type->dtype];
+}
+
+bool op_passes_sums(const Op *op, int n, int last) {
+  int traits = op_traits(op);
+  if (traits & MULTILINEAR && n == 1) return op_linear_in(op, last);
+  return traits & ADDITIVE && n > 0 && n == op->n_in;
+}
+
 bool op_draws(OpKind kind) {
   return kind == OP_dropout || kind == OP_noise;
 }

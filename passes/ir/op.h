@@ -106,6 +106,11 @@ char op_operand_class(const Op *op, int i);
 // type, which is exact, and not for a scale of integers, which rounds; MOVES_ELEMENTS does not hold
 // for a pad with another number than zero.
 int op_traits(const Op *op);
+// Whether the result is a partial sum of the same kind if `n` operands are partial sums and the
+// others are replicated; `last` is the last of the `n`.  An op that is linear in each operand is
+// not so in its indices.
+bool op_passes_sums(const Op *op, int n, int last);
+bool op_linear_in(const Op *op, int i); // of a MULTILINEAR op
 // Whether result 0 is a view of operand 0.
 bool op_is_view(const Op *op);
 // op_optimizes: whether the op computes a new weight, or the step of it, from a gradient.

@@ -64,10 +64,13 @@ static bool check_program(const Sharding *s, Diag *d) {
       // Partial sums must arrive at an op that passes them on by a program's request: the request
       // precedes the decision about the operands.
       const Loc *loc = s->decisions.fixed_by[op->id][a];
-      int n = 0, want = op_traits(op) & MULTILINEAR ? 1 : op->n_in;
+      int n = 0, last = 0, want = op_traits(op) & MULTILINEAR ? 1 : op->n_in;
       for (int i = 0; i < op->n_in; i++)
-        n += s->decisions.layout[op->in[i].value->id][a].kind == SBP_P;
-      bool lacks_sums = loc && split == SPLIT_PARTIAL && n != want;
+        if (s->decisions.layout[op->in[i].value->id][a].kind == SBP_P) {
+          n++;
+          last = i;
+        }
+      bool lacks_sums = loc && split == SPLIT_PARTIAL && !op_passes_sums(op, n, last);
       if (lacks_sums) {
         diag_error(d, loc,
                    "%s passes sums on when %d of its operands are partial sums along %s, not %d",

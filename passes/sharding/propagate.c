@@ -193,18 +193,23 @@ static int letter_of_result(const Sharding *s, Op *op, int axis) {
 
 // Whether partial sums among the operands may pass through the op.
 static bool partial_passes(const Sharding *s, const Op *op, int axis) {
-  int partial = 0;
+  int partial = 0, last = 0;
   for (int i = 0; i < op->n_in; i++) {
     Sbp have = layout_for(s, op->in[i].value, op, axis);
     if (have.kind == SBP_S) return false;
-    partial += have.kind == SBP_P;
+    if (have.kind != SBP_P) continue;
+    partial++;
+    last = i;
   }
   if (!partial) return false;
   // Any factor of a gradient in the update is known only after the last time slice.
   bool waits = s->mesh->axis[axis].time && op_part(op) == PART_update;
   if (waits && partial < op->n_in) return false;
-  int traits = op_traits(op);
-  return ((traits & ADDITIVE) && partial == op->n_in) || ((traits & MULTILINEAR) && partial == 1);
+  // A lookup's gradient with more bytes than its operand is that of a large table: the operand is
+  // summed.  The table of relative positions is smaller than its lookup: the gradient is summed.
+  bool grows = op->kind == OP_gather_back &&
+               type_bytes(op->out[0]->type) > type_bytes(op->in[last].value->type);
+  return !grows && op_passes_sums(op, partial, last);
 }
 
 // The first feasible split that constraints allow, if propagation leads to none of them. If other

@@ -56,11 +56,13 @@ static void lay_out_params(Graph *g, Random *r) {
 // -- Ops -------------------------------------------------------------------------------------
 
 static bool partial_passes(const Op *op, int axis) {
-  int partial = 0, traits = op_traits(op);
-  for (int i = 0; i < op->n_in; i++)
-    partial += op->in[i].value->layout->axis[axis].kind == SBP_P;
-  return (traits & ADDITIVE && partial && partial == op->n_in) ||
-         (traits & MULTILINEAR && partial == 1);
+  int partial = 0, last = 0;
+  for (int i = 0; i < op->n_in; i++) {
+    if (op->in[i].value->layout->axis[axis].kind != SBP_P) continue;
+    partial++;
+    last = i;
+  }
+  return op_passes_sums(op, partial, last);
 }
 
 static char incoming(const Op *op, const Dims *dims, int axis) {

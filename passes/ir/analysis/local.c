@@ -59,16 +59,15 @@ static Op *draft(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attr
 // Whether the split of `op` along `axis` takes the operands as they are and gives result 0 the
 // layout `want`, if that is not NULL.
 static bool fits_along(const Op *op, const Dims *dims, int axis, const Layout *want) {
-  int n_partial = 0, traits = op_traits(op);
+  int n_partial = 0, last = 0;
   for (int i = 0; i < op->n_in; i++) {
     Sbp have = op->in[i].value->layout->axis[axis];
     if (!sbp_equal(have, split_wants(op, dims, i, axis, have))) return false;
-    n_partial += have.kind == SBP_P;
+    if (have.kind != SBP_P) continue;
+    n_partial++;
+    last = i;
   }
-  if (op->split[axis] == SPLIT_PARTIAL) {
-    if (!(traits & (ADDITIVE | MULTILINEAR))) return false;
-    if (n_partial != (traits & MULTILINEAR ? 1 : op->n_in)) return false;
-  }
+  if (op->split[axis] == SPLIT_PARTIAL && !op_passes_sums(op, n_partial, last)) return false;
   return !want || sbp_equal(split_gives(op, dims, 0, axis), want->axis[axis]);
 }
 

@@ -251,15 +251,15 @@ static int letter_in_class(const Classes *c, const Op *op, int class) {
 // The split of an op along the class: a letter, SPLIT_PARTIAL, SPLIT_NONE; -1 if it cannot be
 // split. Sets which results are partial sums.
 static int split_of(Classes *c, const Op *op, int class) {
-  int letter = letter_in_class(c, op, class), traits = op_traits(op), partial = 0;
+  int letter = letter_in_class(c, op, class), partial = 0, last = 0;
   if (letter == -2) return -1;
-  for (int i = 0; i < op->n_in; i++)
-    partial += c->partial[op->in[i].value->id];
-  if (letter >= 0 && partial) return -1;
-  if (letter < 0 && partial) {
-    bool passes = traits & MULTILINEAR ? partial == 1 : traits & ADDITIVE && partial == op->n_in;
-    if (!passes) return -1;
+  for (int i = 0; i < op->n_in; i++) {
+    if (!c->partial[op->in[i].value->id]) continue;
+    partial++;
+    last = i;
   }
+  if (letter >= 0 && partial) return -1;
+  if (letter < 0 && partial && !op_passes_sums(op, partial, last)) return -1;
   for (int i = 0; i < op->n_out; i++) {
     const Value *v = op->out[i];
     bool is = letter >= 0 ? dim_in(c, v, class) < 0 : partial > 0;

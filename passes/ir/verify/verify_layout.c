@@ -78,16 +78,19 @@ static bool check_split(const Op *op, const Dims *dims, Diag *d) {
     if (letter == SPLIT_PARTIAL) {
       // A partial sum may be rounded: legalize_types does so after an op that computes it in f32 in
       // place of 16 bits.  shard reduces before it rounds.
-      int traits = op_traits(op), partial = 0;
+      int traits = op_traits(op), partial = 0, last = 0;
       bool rounds = op->kind == OP_cast && dtype_class[op->in[0].value->type->dtype] == 'F' &&
                     dtype_class[op->out[0]->type->dtype] == 'F';
       if (!(traits & (ADDITIVE | MULTILINEAR)) && !rounds)
         return diag_error(d, op->loc, "%s: cannot pass partial sums on", name);
       // f(a) + f(a') is f(a + a') if all operands are partial sums, or if one is and `op` is linear
       // in each.
-      for (int i = 0; i < op->n_in; i++)
-        partial += op->in[i].value->layout->axis[axis].kind == SBP_P;
-      if (partial != (traits & MULTILINEAR ? 1 : op->n_in))
+      for (int i = 0; i < op->n_in; i++) {
+        if (op->in[i].value->layout->axis[axis].kind != SBP_P) continue;
+        partial++;
+        last = i;
+      }
+      if (!op_passes_sums(op, partial, last) && !(rounds && partial == 1))
         return diag_error(d, op->loc, "%s: %d of %d operands are partial sums along %s", name,
                           partial, op->n_in, op_mesh(op)->axis[axis].name);
       continue;

@@ -132,7 +132,7 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   int traits = sums ? op_traits(op) : 0, via = c->via;
   if (traits & ADDITIVE) add_splits(p, n, c, k + 1);
   for (int i = 0; i < op->n_in && (traits & MULTILINEAR) && !(traits & ADDITIVE); i++) {
-    if (via >= 0 && i != via) continue;
+    if ((via >= 0 && i != via) || !op_linear_in(op, i)) continue;
     c->via = i;
     add_splits(p, n, c, k + 1);
     c->via = via;
