@@ -195,7 +195,7 @@ def step_of(model, ranks, plan, loss, folder):
 def steps(folder, ranks):
     print("steps: predicted seconds of the Transformer on Piz Daint: of the step, and of communication")
     names = "Megatron", "SUMMA", "GSPMD", "AutoDDL"
-    print(f"{'ranks':>6}" + "".join(f"{name:>24}" for name in names) + f"{'step less, %':>22}{'comm less, %':>22}")
+    print(f"{'ranks':>6}" + "".join(f"{name:>30}" for name in names) + f"{'step less, %':>22}{'comm less, %':>22}")
     for p in ranks:
         text, loss = paper_models.gpt(LAYERS[p], TRANSFORMER["width"], TRANSFORMER["heads"], TRANSFORMER["rows"],
                                       TRANSFORMER["tokens"])
@@ -216,7 +216,7 @@ def steps(folder, ranks):
         second = min(best[n][0] for n in ("Megatron", "SUMMA") if best[n])
         ours = best["AutoDDL"][0]
         less = [100 * (1 - mine / other) for mine, other in zip(ours, second)]
-        print(f"{p:6}" + "".join(f"{cell:>24}" for cell in cells) + f"{less[0]:10.1f} ({PUBLISHED[p][1]})"
+        print(f"{p:6}" + "".join(f"{cell:>30}" for cell in cells) + f"{less[0]:10.1f} ({PUBLISHED[p][1]})"
               f"{less[1]:14.1f} ({PUBLISHED[p][0]})", flush=True)
 
 
