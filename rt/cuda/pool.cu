@@ -37,6 +37,9 @@ static Pool pool_of(int64_t ndim, const int64_t *x_shape, const int64_t *y_shape
     p.low[d] = i < 0 ? 0 : (int)pads[i];
     p.high[d] = i < 0 ? 0 : (int)pads[spatial + i];
     p.dilation[d] = i < 0 ? 1 : (int)dilations[i];
+    // Elements beyond the upper padding never count.
+    int64_t most = ((int64_t)p.x[d] + p.low[d] + p.high[d] - 1) / p.dilation[d] + 1;
+    p.kernel[d] = p.kernel[d] < most ? p.kernel[d] : (int)most;
     p.x_plane *= p.x[d];
     p.y_plane *= p.y[d];
   }

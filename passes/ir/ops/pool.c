@@ -125,6 +125,29 @@ bool avg_pool_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
+// The window of an output position: its first element of data, and its extent there.  A kernel may
+// be much longer than the data.
+typedef struct Seen {
+  int64_t q[MAX_SPATIAL], n[MAX_SPATIAL];
+} Seen;
+
+static Seen window_seen(const Window *w, const int64_t *p) {
+  Seen seen;
+  for (int i = 0; i < MAX_SPATIAL; i++) {
+    int64_t first, end;
+    window_range(w, i, p[i], 0, w->in[i], &first, &end);
+    seen.q[i] = p[i] * w->stride[i] - w->before[i] + first * w->dilation[i];
+    seen.n[i] = end - first;
+  }
+  return seen;
+}
+
+// The input position of element `k` of the part.
+static void seen_input(const Window *w, const Seen *seen, const int64_t *k, int64_t *q) {
+  for (int i = 0; i < MAX_SPATIAL; i++)
+    q[i] = seen->q[i] + k[i] * w->dilation[i];
+}
+
 bool max_pool_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box;
   Window w;
@@ -134,10 +157,11 @@ bool max_pool_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, D
       for_each_position(p, w.out) {
         double best = 0;
         int64_t where = -1;
+        Seen seen = window_seen(&w, p);
         // The first maximum wins, and NaN wins over numbers.
-        for_each_position(k, w.kernel) {
+        for_each_position(k, seen.n) {
           int64_t q[MAX_SPATIAL];
-          if (!window_input(&w, p, k, q)) continue;
+          seen_input(&w, &seen, k, q);
           double x = tensor_f(&in[0], window_at(&w, w.in, w.c_in, n, c, q));
           if (where >= 0 && !(x > best || (x != x && best == best))) continue;
           best = x;
@@ -196,12 +220,9 @@ static double window_count(const Window *w, const int64_t *p, bool include_pad) 
   for (int i = 0; i < MAX_SPATIAL; i++) {
     // The positions that count along one dimension.
     int64_t low = include_pad ? -w->before[i] : 0;
-    int64_t high = w->in[i] + (include_pad ? w->after[i] : 0), n = 0;
-    for (int64_t k = 0; k < w->kernel[i]; k++) {
-      int64_t q = p[i] * w->stride[i] - w->before[i] + k * w->dilation[i];
-      n += q >= low && q < high;
-    }
-    count *= (double)n;
+    int64_t high = w->in[i] + (include_pad ? w->after[i] : 0), first, end;
+    window_range(w, i, p[i], low, high, &first, &end);
+    count *= (double)(end - first);
   }
   return count;
 }
@@ -221,10 +242,11 @@ static bool average_reference(const Op *op, const Tensor *in, Tensor *out, bool 
         // The divisor is the same for all elements of the window.
         double count = window_count(&w, p, include_pad);
         int64_t at_y = window_at(&w, w.out, w.c_out, n, c, p);
+        Seen seen = window_seen(&w, p);
         // Padding adds nothing, even if it counts.
-        for_each_position(k, w.kernel) {
+        for_each_position(k, seen.n) {
           int64_t q[MAX_SPATIAL];
-          if (!window_input(&w, p, k, q)) continue;
+          seen_input(&w, &seen, k, q);
           int64_t at_x = window_at(&w, w.in, w.c_in, n, c, q);
           if (back)
             x[at_x] += y[at_y] / count;

@@ -54,6 +54,17 @@ static inline bool window_input(const Window *w, const int64_t *o, const int64_t
   return true;
 }
 
+// The kernel positions first .. end-1 whose input position along dimension `i` is in low .. high-1,
+// for the output position `o`.
+static inline void window_range(const Window *w, int i, int64_t o, int64_t low, int64_t high,
+                                int64_t *first, int64_t *end) {
+  int64_t start = o * w->stride[i] - w->before[i], step = w->dilation[i];
+  *first = start >= low ? 0 : (low - start + step - 1) / step;
+  *end = start >= high ? 0 : (high - start + step - 1) / step;
+  if (*end > w->kernel[i]) *end = w->kernel[i];
+  if (*end < *first) *end = *first;
+}
+
 #define for_each_position(p, size)                                                                 \
   for (int64_t p[MAX_SPATIAL] = {0}; p[0] < (size)[0]; p[0]++)                                     \
     for (p[1] = 0; p[1] < (size)[1]; p[1]++)                                                       \
