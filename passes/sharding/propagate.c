@@ -372,10 +372,17 @@ static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
   return letter >= 0 && dims_position(dims, &dims->in[u->index], letter) == dim;
 }
 
-// Whether `v` may be sharded for an op that reads it: that is its only reader, or `v` is a weight,
+// Whether every reader of a produced value takes the slice: its only reader asks for it.
+static bool all_take_cut(const Sharding *s, const Value *v, int dim, int axis) {
+  for (const Use *u = v->uses; u && v->uses->next; u = u->next)
+    if (!u->user || !takes_cut(s, u, dim, axis)) return false;
+  return v->def;
+}
+
+// Whether `v` may be sharded for an op that reads it: all readers take it so, or `v` is a weight,
 // or the cast of one, and only its update needs it whole.
 static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
-  if (v->def && !v->uses->next) return true;
+  if (all_take_cut(s, v, dim, axis)) return true;
   while (v->def && v->def->kind == OP_cast)
     v = v->def->in[0].value;
   if (v->def) return false;
@@ -396,7 +403,9 @@ static bool narrow(const Sharding *s, Op *op, int axis) {
   const Dims *dims = dims_of(s, op);
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
-    if (deciding_layout(s, v, op, axis).kind != SBP_B) return false;
+    // A repeated op reads a repeated operand, which may be whole while that of the model is not.
+    if (layout_for(s, v, op, axis).kind != SBP_B && deciding_layout(s, v, op, axis).kind != SBP_B)
+      return false;
     int dim = dims_position(dims, &dims->in[i], letter);
     if (dim >= 0 && !may_cut(s, v, dim, axis)) return false;
   }
@@ -429,9 +438,17 @@ void propagate_axis(Sharding *s, int axis) {
       }
       lay_results(s, op, axis);
     }
-    // Narrowing goes back from readers to producers.
-    for (Op *op = s->g->last; op; op = op->prev)
-      if (narrow(s, op, axis)) lay_results(s, op, axis);
+    // Narrowing goes back from readers to producers. A value with several readers is narrowed when
+    // all of them are: a walk after that of the first.
+    bool narrowed = true;
+    for (int walk = 0; walk < MAX_ROUNDS && narrowed; walk++) {
+      narrowed = false;
+      for (Op *op = s->g->last; op; op = op->prev)
+        if (narrow(s, op, axis)) {
+          lay_results(s, op, axis);
+          narrowed = true;
+        }
+    }
   }
   arena_free(scratch);
   s->decisions.final[axis] = true;
