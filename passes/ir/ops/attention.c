@@ -17,6 +17,7 @@
 
 #include <math.h>
 
+#include "ir/analysis/batch_dim.h"
 #include "ir/ops/reference.h"
 #include "ir/split.h"
 
@@ -128,33 +129,78 @@ static Value *product(Builder *b, Value *x, Value *y) {
   return build_op(b, OP_matmul, IN(x, y), ATTRS(a_b("trans_b", true)));
 }
 
+// What the adjoint of the mask reads, heads first.
+typedef struct Operands {
+  Value *q, *k, *v, *y, *dy; // b (h r) t d and the like
+  Value *lse, *mask;         // b (h r) t; broadcastable to the scores
+} Operands;
+
+// Rows from … from + n - 1 of dimension `dim`, t.
+static Value *rows(Builder *b, Value *x, int dim, int64_t from, int64_t n) {
+  return !x || x->type->dim[dim] == n ? x : build_slice(b, x, dim, from, n);
+}
+
+// ds of the scores of `n` queries, summed to the shape of the mask.
+static Value *mask_adjoint_of(Builder *b, const Op *op, const Shape *a, const Operands *x,
+                              int64_t from, int64_t n) {
+  int64_t n_heads = a->h * a->r, scores[4] = {a->b, n_heads, n, a->s};
+  Value *q = rows(b, x->q, 2, from, n), *y = rows(b, x->y, 2, from, n);
+  Value *dy = rows(b, x->dy, 2, from, n), *lse = rows(b, x->lse, 2, from, n);
+  Value *mask = a->mask_t ? rows(b, x->mask, 2, from, n) : x->mask;
+  // The scores, with the mask.
+  Value *s = build_scale(b, product(b, q, x->k), attr_f(op, "scale"));
+  s = build_op(b, OP_add, IN(s, build_broadcast(b, mask, 4, scores)), NO_ATTRS);
+  // Rows without visible positions: exp(-inf - low) is 0, while exp(-inf + inf) is not a number.
+  double low = x->mask->type->dtype == DT_f16 ? -65504 : -1e38;
+  lse = build_op(b, OP_clip, IN(lse), ATTRS(a_f("low", low), a_f("high", INFINITY)));
+  lse = build_broadcast(b, build_reshape(b, lse, 4, (int64_t[]){a->b, n_heads, n, 1}), 4, scores);
+  // The probabilities; hidden positions have none.
+  Value *p = build_op(b, OP_exp, IN(build_op(b, OP_sub, IN(s, lse), NO_ATTRS)), NO_ATTRS);
+  if (a->causal) p = build_op(b, OP_trilu, IN(p), ATTRS(a_i("k", a->s - a->t + from)));
+  // D, and ds = p (dy v' - D).
+  Value *sum =
+      build_reduce_sum(b, build_op(b, OP_mul, IN(dy, y), NO_ATTRS), (int64_t[]){3}, 1, true);
+  Value *dp = product(b, dy, x->v);
+  Value *ds = build_op(b, OP_sub, IN(dp, build_broadcast(b, sum, 4, scores)), NO_ATTRS);
+  Value *adjoint = build_op(b, OP_mul, IN(p, ds), NO_ATTRS);
+  return mask ? build_sum_to(b, adjoint, mask->type) : NULL;
+}
+
+// The pieces of t that the adjoint of the mask is made in.  Scores and their adjoints of all rows
+// that a sample has, such as the windows of an image, would be alive together, though only their
+// sum over these rows is wanted, which is smaller by their number.  A piece has PIECE_BYTES of a
+// sample's scores at least, so that its launches are cheap against its traffic.
+enum { PIECE_BYTES = 16 << 20, MOST_PIECES = 8 };
+
+static int64_t mask_pieces(const Builder *b, const Shape *a, const Value *mask) {
+  int64_t samples = graph_batch_size(b->g);
+  // The pieces are joined along t; without a sum over rows they are no smaller than the scores.
+  if (a->mask_b || !a->mask_t || a->b < 2 * samples) return 1;
+  double scores = (double)a->b / (double)samples * (double)(a->h * a->r) * (double)a->t *
+                  (double)a->s * dtype_bytes[mask->type->dtype];
+  int64_t pieces = (int64_t)fmin(MOST_PIECES, scores / PIECE_BYTES);
+  while (pieces > 1 && a->t % pieces)
+    pieces--;
+  return pieces > 1 ? pieces : 1;
+}
+
 // ds of every score, summed to the shape of the mask.  Only learnt masks (relative positions) need
 // it; for others it is dead code.  It is written with ordinary ops because the kernel never holds
 // all scores at once.
 static Value *mask_adjoint(Builder *b, const Op *op, const Shape *a, Value *dy) {
-  Value *q = heads_first(b, a, op->in[0].value, false), *mask = op->in[3].value;
-  Value *k = heads_first(b, a, op->in[1].value, true),
-        *v = heads_first(b, a, op->in[2].value, true);
-  Value *y = heads_first(b, a, op->out[0], false);
-  dy = heads_first(b, a, dy, false);
-  int64_t n_heads = a->h * a->r, scores[4] = {a->b, n_heads, a->t, a->s};
-  // The scores, with the mask.
-  Value *s = build_scale(b, product(b, q, k), attr_f(op, "scale"));
-  s = build_op(b, OP_add, IN(s, build_broadcast(b, mask, 4, scores)), NO_ATTRS);
-  // Rows without visible positions: exp(-inf - low) is 0, while exp(-inf + inf) is not a number.
-  double low = mask->type->dtype == DT_f16 ? -65504 : -1e38;
-  Value *lse = build_op(b, OP_clip, IN(op->out[1]), ATTRS(a_f("low", low), a_f("high", INFINITY)));
-  lse =
-      build_broadcast(b, build_reshape(b, lse, 4, (int64_t[]){a->b, n_heads, a->t, 1}), 4, scores);
-  // The probabilities; hidden positions have none.
-  Value *p = build_op(b, OP_exp, IN(build_op(b, OP_sub, IN(s, lse), NO_ATTRS)), NO_ATTRS);
-  if (a->causal) p = build_op(b, OP_trilu, IN(p), ATTRS(a_i("k", a->s - a->t)));
-  // D, and ds = p (dy v' - D).
-  Value *sum =
-      build_reduce_sum(b, build_op(b, OP_mul, IN(dy, y), NO_ATTRS), (int64_t[]){3}, 1, true);
-  Value *dp = product(b, dy, v);
-  Value *ds = build_op(b, OP_sub, IN(dp, build_broadcast(b, sum, 4, scores)), NO_ATTRS);
-  return build_sum_to(b, build_op(b, OP_mul, IN(p, ds), NO_ATTRS), mask->type);
+  Operands x = {.q = heads_first(b, a, op->in[0].value, false),
+                .k = heads_first(b, a, op->in[1].value, true),
+                .v = heads_first(b, a, op->in[2].value, true),
+                .y = heads_first(b, a, op->out[0], false),
+                .dy = heads_first(b, a, dy, false),
+                .lse = op->out[1],
+                .mask = op->in[3].value};
+  int64_t n = mask_pieces(b, a, x.mask);
+  if (n == 1) return mask_adjoint_of(b, op, a, &x, 0, a->t);
+  Value *piece[MOST_PIECES];
+  for (int64_t i = 0; i < n; i++)
+    if (!(piece[i] = mask_adjoint_of(b, op, a, &x, i * (a->t / n), a->t / n))) return NULL;
+  return build_op(b, OP_concat, piece, (int)n, ATTRS(a_i("axis", 2)));
 }
 
 bool attention_grad(Builder *b, Op *op, Value **dout, Value **din) {
