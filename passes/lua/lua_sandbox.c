@@ -38,9 +38,15 @@ static size_t taken(const Sandbox *s) {
   return arena_used(s->arena) + (s->other ? arena_used(s->other) : 0);
 }
 
+// Bytes that functions of this call have taken, besides those exempt.
+static size_t taken_outside(const Sandbox *s) {
+  size_t all = taken(s), less = s->began + s->spared.bytes;
+  return all > less ? all - less : 0;
+}
+
 void sandbox_check(lua_State *l) {
   const Sandbox *s = sandbox_of(l);
-  size_t outside = taken(s) - s->began - s->spared.bytes;
+  size_t outside = taken_outside(s);
   if (s->used > LUA_BYTES) over(l, "wants", LUA_BYTES >> 20, "MiB of memory");
   if (outside > s->allowed) over(l, "wants", (int)(s->allowed >> 20), "MiB of memory");
   if (s->steps > LUA_STEPS) over(l, "runs for", LUA_STEPS, "instructions");
@@ -61,6 +67,21 @@ void sandbox_spare_all(lua_State *l, const Sandbox *ran) {
   Sandbox *s = sandbox_of(l);
   s->spared.seconds += ran->spared.seconds;
   s->spared.bytes += ran->spared.bytes;
+}
+
+SandboxAside sandbox_aside(Sandbox *s, const Arena *other) {
+  SandboxAside before = {s->other, s->began, s->spared.bytes};
+  size_t outside = taken_outside(s);
+  s->other = other;
+  s->began = taken(s) - outside;
+  s->spared.bytes = 0;
+  return before;
+}
+
+void sandbox_back(Sandbox *s, const SandboxAside *before) {
+  s->other = before->other;
+  s->began = before->began;
+  s->spared.bytes = before->spared;
 }
 
 static void count(lua_State *l, lua_Debug *at) {

@@ -90,5 +90,13 @@ void sandbox_check(lua_State *l);
 Spared sandbox_begin(lua_State *l);
 void sandbox_spare(lua_State *l, const Spared *began);
 void sandbox_spare_all(lua_State *l, const Sandbox *ran);
+// Counts another second arena, in place of `other`, until sandbox_back; what is allocated in it is
+// freed by then.
+typedef struct SandboxAside {
+  const Arena *other;
+  size_t began, spared;
+} SandboxAside;
+SandboxAside sandbox_aside(Sandbox *s, const Arena *other);
+void sandbox_back(Sandbox *s, const SandboxAside *before);
 
 #endif

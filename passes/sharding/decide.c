@@ -103,16 +103,20 @@ void decide_axis(Sharding *copy, int axis, char (*split)[MAX_AXES], Sbp (*layout
   copy->decisions.final[axis] = true;
 }
 
-void decide_all_but(Sharding *copy, Op *op, int axis, const Loc *why) {
+void decide_all(Sharding *copy, int axis, const Loc *why) {
   copy->decisions.final[axis] = false;
-  for_each_op(each, copy->g)
-    if (each != op) decide_split(copy, each, axis, each->split[axis], why);
-  reopen_split(copy, op, axis);
-  copy->constraints.op[op->id][axis] = NULL;
+  for_each_op(op, copy->g)
+    decide_split(copy, op, axis, op->split[axis], why);
   for (int i = 0; i < copy->g->n_params; i++) {
     ParamChoice *how = &copy->decisions.param[copy->g->params[i]->id][axis];
     if (*how == PARAM_open) *how = PARAM_fixed;
   }
+}
+
+void decide_all_but(Sharding *copy, Op *op, int axis, const Loc *why) {
+  decide_all(copy, axis, why);
+  reopen_split(copy, op, axis);
+  copy->constraints.op[op->id][axis] = NULL;
 }
 
 void reopen_split(Sharding *copy, Op *op, int axis) {

@@ -42,6 +42,8 @@ void decide_chosen(Sharding *s, const Chosen *c, const Loc *why);
 Sharding *sharding_copy(const Sharding *s);
 // Assumes, in a copy, splits by op id and layouts by value id along an axis that is still open.
 void decide_axis(Sharding *copy, int axis, char (*split)[MAX_AXES], Sbp (*layout)[MAX_AXES]);
+// Opens a decided axis in a copy, in which every decision is fixed by `why`.
+void decide_all(Sharding *copy, int axis, const Loc *why);
 // Opens a decided axis in a copy. Every decision along it is fixed by `why`, except the split of
 // `op`, which has no constraints.
 void decide_all_but(Sharding *copy, Op *op, int axis, const Loc *why);

@@ -69,6 +69,8 @@ typedef struct Decisions {
     const Loc *why; // NULL: not placed
     int n_stages;
     const int *size; // [n_stages] ranks of each
+    double seconds;  // of a step, of the slowest stage
+    double bytes;    // the largest of a rank
   } placed[MAX_AXES];
   bool (*placed_op)[MAX_AXES];
 } Decisions;

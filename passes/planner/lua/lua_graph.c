@@ -55,6 +55,7 @@ const Loc *plan_line(lua_State *l) {
 const char PLAN_OPS[] = "op", PLAN_VALUES[] = "value";
 
 void plan_push(lua_State *l, const void *object, const char *type) {
+  object = alternative_origin(program_of(l)->alternative, object, type);
   // One userdata for each object, so that a program can compare them.
   if (lua_rawgetp(l, LUA_REGISTRYINDEX, object) != LUA_TNIL) return;
   lua_pop(l, 1);
@@ -90,14 +91,23 @@ static void check_there(lua_State *l, const Op *op) {
     FAIL(l, op->loc, "%s is not there any more: it became other ops", op_info[op->kind].name);
 }
 
+// Ops and values of an alternative end with its price.
+static void check_lasts(lua_State *l, const void *object, const char *what) {
+  if (!object) FAIL(l, NULL, "this %s was of an alternative that has been priced", what);
+}
+
 Op *plan_op(lua_State *l, int arg) {
   Op *op = *(Op **)luaL_checkudata(l, arg, PLAN_OPS);
+  check_lasts(l, op, "op");
+  op = alternative_op(program_of(l)->alternative, op);
   check_there(l, op);
   return op;
 }
 
 Value *plan_value(lua_State *l, int arg) {
   Value *v = *(Value **)luaL_checkudata(l, arg, PLAN_VALUES);
+  check_lasts(l, v, "value");
+  v = alternative_value(program_of(l)->alternative, v);
   if (v->def)
     check_there(l, v->def);
   else
@@ -459,6 +469,8 @@ static int value_text_of(lua_State *l) {
 static int order_of(lua_State *l) {
   Op *const *op = luaL_testudata(l, 1, PLAN_OPS);
   Value *const *v = luaL_testudata(l, 1, PLAN_VALUES);
+  op = op && *op ? op : NULL;
+  v = v && *v ? v : NULL;
   lua_pushinteger(l, op ? 2 * (lua_Integer)(*op)->id : v ? 2 * (lua_Integer)(*v)->id + 1 : 0);
   return 1;
 }

@@ -30,6 +30,18 @@ struct PlanLayers {
   OpLists all;
 };
 
+// A copy of the graph, on which an alternative is priced: ops and values of the program stand for
+// those of the copy in the meantime (lua_price.c).
+typedef struct Alternative {
+  struct Alternative *outer; // of a price inside of a price; or NULL
+  const Graph *of, *g;       // the graph, and its copy
+  Op **op, **op_of;          // by id of the graph: of the copy; and back, NULL: of the copy alone
+  Value **value, **value_of;
+  uint32_t n_ops, n_values; // of the copy, at first
+  Vec(const void *) own;    // ops and values of the copy alone that the program has met
+  Arena *arena;
+} Alternative;
+
 struct PlanProgram {
   Sandbox box;
   Sharding *s;
@@ -48,11 +60,13 @@ struct PlanProgram {
   Value **params; // [n_params] of the graph, by label and role; NULL before the first use
   int n_params;
   Vec(ReplacedLoss) losses;
-  int n_refused;      // errors reported by `refuse`
-  int n_searches;     // so far
-  Dims *dims;         // of an op, in `model`
-  PlanLayers *layers; // of the graph, in `model`
-  Vec(CutOp) cuts;    // of this program, and of those that it applied
+  int n_refused;  // errors reported by `refuse`
+  int n_searches; // so far
+  int n_prices;
+  Alternative *alternative; // while it is priced
+  Dims *dims;               // of an op, in `model`
+  PlanLayers *layers;       // of the graph, in `model`
+  Vec(CutOp) cuts;          // of this program, and of those that it applied
 };
 
 extern const char PLAN_OPS[], PLAN_VALUES[]; // metatables
@@ -62,6 +76,7 @@ extern const luaL_Reg plan_rows[];           // the same for all matches of a na
 extern const luaL_Reg plan_changes[];        // changes of the program: lua_changes.c
 extern const luaL_Reg plan_pieces[];         // pieces that run in sequence: lua_pieces.c
 extern const luaL_Reg plan_open[];           // search and placement: lua_open.c
+extern const luaL_Reg plan_prices[];         // prices of alternatives: lua_price.c
 extern const luaL_Reg plan_calls[];          // calls about the whole step: lua_plan.c
 
 PlanProgram *program_of(lua_State *l);
@@ -91,6 +106,10 @@ int plan_dim(lua_State *l, int arg, int ndim, const Loc *loc);
 // Functions of lua_annotations.c.
 int plan_annotations(lua_State *l);
 int plan_annotated_apart(lua_State *l);
+// Of lua_price.c: the op or value of the innermost copy, and back.
+Op *alternative_op(const Alternative *a, Op *op);
+Value *alternative_value(const Alternative *a, Value *v);
+const void *alternative_origin(Alternative *a, const void *object, const char *type);
 // The letter in argument `arg`; an integer, entry `i` (from 1) of the list in argument `arg`.
 char plan_letter_arg(lua_State *l, int arg, const Op *op);
 lua_Integer plan_entry(lua_State *l, int arg, lua_Integer i, const char *what, const Loc *loc);

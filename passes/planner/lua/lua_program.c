@@ -42,6 +42,7 @@ static int apply(lua_State *l) {
   if (ok) {
     other->depth = p->depth + 1;
     other->n_searches = p->n_searches;
+    other->n_prices = p->n_prices;
     // A `step` with named axes requires that many.
     lua_Debug at;
     push_function(other->box.lua, "step");
@@ -56,6 +57,7 @@ static int apply(lua_State *l) {
            : program_model(other, p->s->g, p->layers, p->s->record);
     plan_changed(p);
     p->n_searches = other->n_searches;
+    p->n_prices = other->n_prices;
     if (ok) plan_note_cuts(l, other->cuts.at, other->cuts.n);
     sandbox_spare_all(l, &other->box);
     program_close(other);
@@ -70,8 +72,9 @@ static int apply(lua_State *l) {
 
 static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
 
-static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows,  plan_changes,
-                                        plan_pieces,    plan_open,   plan_calls, program_calls};
+static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows,
+                                        plan_changes,   plan_pieces, plan_prices,
+                                        plan_open,      plan_calls,  program_calls};
 enum { N_CALLS = sizeof calls / sizeof *calls };
 
 // Checks the limits after each call, since one Lua instruction may call a slow function or one that

@@ -53,13 +53,13 @@ bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d);
 // Parses the text of --plan; the sizes multiply to `ranks`.  False after an error.
 bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d);
 // Whether a program is a file, existing or not, or a built-in; otherwise false, with an error.
-bool plan_known(const char *program, Arena *a, Diag *d);
+bool plan_known(const char *text, Arena *a, Diag *d);
 // The program of the i-th device axis in a pass's option `plan`: "dp" applies to all axes, "dp,tp"
 // has one for each; NULL and "auto" mean dp.
 const char *plan_program(Arena *a, const char *plan, int i);
 
 // Runs the file once, to find its definitions.  NULL after an error.
-PlanProgram *program_open(Arena *a, const char *name, Diag *d);
+PlanProgram *program_open(Arena *a, const char *called, Diag *d);
 void program_close(PlanProgram *p);
 // A program's factoring of its axis of ranks into axes, outermost first.
 typedef struct Factors {

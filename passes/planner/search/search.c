@@ -144,6 +144,7 @@ void searched_add(SearchStats *sum, const SearchStats *more) {
   sum->n += more->n;
   if (more->explained) sum->explained = more->explained;
   sum->step += more->step;
+  sum->compute += more->compute;
   sum->peak = more->peak; // the last search knows all axes
   sum->seconds += more->seconds;
   sum->work += more->work;
@@ -213,6 +214,8 @@ static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
     Solved solved = search_solve(p);
     const SolverResult *r = &solved.result;
     *out = (SearchStats){.n = 1, .status = r->status, .step = solved.step, .gap = r->gap};
+    for (int i = 0; r->choice && i < p->nodes.n; i++)
+      out->compute += (double)solved.problem.node[i].cost[r->choice[i]] * p->unit;
     out->ended = r->ended;
     out->seconds = solved.seconds;
     out->work = out->all_work = solved.work;

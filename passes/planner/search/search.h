@@ -52,6 +52,7 @@ typedef struct SearchStats {
   int n; // searches
   SolverStatus status;
   double step;     // estimated seconds, without hidden reductions
+  double compute;  // the part of kernels and updates
   double peak;     // peak bytes of a rank; 0: unknown
   bool bound;      // more memory may make the step faster
   double gap;      // the best plan that hides as many gradient reductions may be cheaper by this
@@ -92,6 +93,16 @@ void searched_add(SearchStats *sum, const SearchStats *more);
 // if nothing fits into memory.
 bool search_axes(const Sharding *s, const SearchEnv *env, const int *axis, int n, bool sums,
                  const Loc *why, Chosen *out_chosen, SearchStats *out, Diag *d);
+
+// The estimate of a search for a step whose splits and layouts are all decided.
+typedef struct StepPrice {
+  double seconds, compute; // of a step; the part of kernels and updates
+  double bytes;            // of a rank at the peak; 0: unknown
+} StepPrice;
+
+// Prices the decisions along these axes; false: the search knows no way to run them.
+bool search_price(const Sharding *s, const int *axis, int n, const Loc *why, StepPrice *out,
+                  Diag *d);
 
 // Returns the estimated step time of each alternative split of the ops with this name, under a
 // decided plan that otherwise stays the same. NULL: no op has that name, or the question is not

@@ -50,6 +50,25 @@ static const char *ask(const Sharding *s, Op *op, const int *axis, int n) {
   return str_format(s->scratch, "%s  split=%s is the plan's\n", found.explained, now.at);
 }
 
+bool search_price(const Sharding *s, const int *axis, int n, const Loc *why, StepPrice *out,
+                  Diag *d) {
+  Sharding *decided = sharding_copy(s);
+  SavedSplits before = splits_save(s);
+  for (int k = 0; k < n; k++)
+    decide_all(decided, axis[k], why);
+  SearchEnv env = s->env;
+  env.memory = SOLVER_NO_LIMIT;
+  env.problem_file = env.explain = NULL;
+  env.solutions = NULL;
+  env.worth = 0;
+  SearchStats found = {0};
+  Chosen none;
+  bool ok = search_axes(decided, &env, axis, n, true, why, &none, &found, d);
+  splits_restore(&before);
+  *out = (StepPrice){found.step, found.compute, found.peak};
+  return ok;
+}
+
 const char *search_otherwise(const Sharding *s, const char *what) {
   // Splits along device axes are asked about; those along time follow.
   int axis[MAX_AXES], n = 0, asked = 0;

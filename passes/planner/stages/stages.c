@@ -398,6 +398,9 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   bool *on_stages = arena_array(s->scratch, bool, s->g->n_ops);
   for_each_op(op, s->g)
     on_stages[op->id] = p.units.of_op[op->id] >= 0;
-  assign_placed(s, axis, &(struct Placed){why, out->n, out->size}, on_stages);
+  struct Placed placed = {why, out->n, out->size, p.load.slowest, 0};
+  for (int i = 0; i < p.n_runs; i++)
+    if (p.load.seconds[i] > 0 && p.load.bytes[i] > placed.bytes) placed.bytes = p.load.bytes[i];
+  assign_placed(s, axis, &placed, on_stages);
   return true;
 }
