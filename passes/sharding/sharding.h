@@ -44,6 +44,7 @@ typedef struct SearchEnv {
   const char *lp_file;      // for the 0/1 program that places ops; NULL: none
   const char *explain;      // name of the op with the split to explain; NULL: none
   const Op *about;          // a search is about this op only and decides nothing; or NULL
+  const bool *among;        // by op id, of the model: a search decides these only; NULL: all
 } SearchEnv;
 
 // The constraints of programs, the latest first.

@@ -45,8 +45,8 @@ SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatt
 SLOW = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "slow.lua")]
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
 ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
-INTERLACED, SPREAD, UNEQUAL, CHEAPEST = (str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
-                               for name in ["interlaced", "spread", "unequal", "cheapest"])
+INTERLACED, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES = (str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
+                               for name in ["interlaced", "spread", "unequal", "cheapest", "carved", "carved_stages"])
 # Plan, models, the most typical first, numbers of ranks, more flags, and the kinds of collectives that such a step must
 # send, or it would be another plan.
 PLANS = [
@@ -83,6 +83,8 @@ PLANS = [
     ("pp=2,recompute=2", ["bert", "gpt"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("search=4,recompute=1", ["gpt", "axial"], [4], FAST, []),
     (CHEAPEST, ["gpt", "wide"], [4, 2], FAST, []),
+    (CARVED, ["gpt", "vit"], [4, 2], FAST, []),
+    (CARVED_STAGES, ["gpt"], [4, 2], ["--micro-batches", 2], [MOVE]),
     ("ep", ["moe"], [4, 2, 8], [], [SUM]),
     ("zero1", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
     ("zero2", ALL, [4, 2, 8], [], [SCATTER, GATHER]),

@@ -4,9 +4,13 @@
 //     place("pp", 4)                runs open ops on four stages (stages.h)
 //     place("pp", {chunks = 2})     on two stages per rank
 //
+//     search({ops = layers()}, "tp")   those of a sub-space only; the next call sees its answer
+//     place("pp", {ops = layers()})    likewise (nnScaler, OSDI 2024, algorithm 1)
+//
 // Their resources do not count against the program's own limits.
 
 #include "base/vec.h"
+#include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "lua_graph.h"
 #include "planner/plan/sections.h"
@@ -18,24 +22,48 @@ enum {
   MAX_SEARCHES = 64
 }; // per program, with the programs that it applies: each has limits of its own
 
-// search({sums = false}, axis, …): decides all open choices along these axes jointly.
+// The ops of the list on top, by id: a sub-space.
+static const bool *sub_space(lua_State *l, const char *call) {
+  PlanProgram *p = program_of(l);
+  bool *among = arena_array(p->s->scratch, bool, p->s->g->n_ops);
+  OpList ops = {0};
+  plan_list(l, among, &ops, "ops");
+  if (!ops.n) FAIL(l, NULL, "the list of ops for '%s' is empty", call);
+  for (int i = 0; i < ops.n; i++)
+    if (op_part(ops.at[i]) != PART_forward)
+      FAIL(l, ops.at[i]->loc,
+           "'%s' is about ops of the model, and their gradients with them: this "
+           "%s is of %s",
+           call, op_info[ops.at[i]->kind].name, train_part_name[op_part(ops.at[i])]);
+  return among;
+}
+
+// The first argument, if it is {sums = false} or {ops = list}.
+static void check_search(lua_State *l, bool *sums, const bool **among) {
+  if (!lua_istable(l, 1)) return;
+  for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
+    const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
+    if (str_equal(name, "ops"))
+      *among = sub_space(l, "search");
+    else if (str_equal(name, "sums") && lua_isboolean(l, -1))
+      *sums = lua_toboolean(l, -1);
+    else
+      FAIL(l, NULL, "of a search one may say {sums = true} or {sums = false}, and {ops = list}");
+  }
+  lua_remove(l, 1);
+}
+
+// search({sums = false, ops = list}, axis, …): decides all open choices along these axes jointly,
+// or those of the ops in the list.
 static int search(lua_State *l) {
   PlanProgram *p = program_of(l);
   bool sums = true;
-  // {sums = false}, if it is the first argument.
-  if (lua_istable(l, 1)) {
-    for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
-      const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
-      if (!str_equal(name, "sums") || !lua_isboolean(l, -1))
-        return FAIL(l, NULL, "of a search one may say {sums = true} or {sums = false}");
-      sums = lua_toboolean(l, -1);
-    }
-    lua_remove(l, 1);
-  }
-  int n = lua_gettop(l), axis[MAX_AXES];
   SearchStats found = {0};
-  Spared began = sandbox_begin(l);
   plan_sharding(l);
+  SearchEnv env = p->s->env;
+  check_search(l, &sums, &env.among);
+  int n = lua_gettop(l), axis[MAX_AXES];
+  Spared began = sandbox_begin(l);
   if (n < 1 || n > MAX_AXES) return FAIL(l, NULL, "search takes the axes that it is about");
   if (++p->n_searches > MAX_SEARCHES)
     return FAIL(l, NULL, "a program searches at most %d times", MAX_SEARCHES);
@@ -49,8 +77,10 @@ static int search(lua_State *l) {
   // The time and memory of the search do not count.
   const Loc *line = plan_line(l);
   Chosen chosen;
-  bool ok = search_axes(p->s, &p->s->env, axis, n, sums, line, &chosen, &found, p->box.d);
+  bool ok = search_axes(p->s, &env, axis, n, sums, line, &chosen, &found, p->box.d);
   if (ok) decide_chosen(p->s, &chosen, line);
+  // The time of a sub-space is no step's.
+  if (env.among) found.step = found.compute = found.peak = 0;
   if (p->s->env.stats && found.n) searched_add(p->s->env.stats, &found);
   sandbox_spare(l, &began);
   return ok ? 0 : plan_quit(l);
@@ -80,21 +110,26 @@ static bool table_flag(lua_State *l, int arg, const char *name) {
   return flag;
 }
 
-// {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}; false for none of
-// these.
+// {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}, each with {ops = list};
+// false for none of these.
 static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
   if (!lua_istable(l, arg)) return false;
   // Unknown keys: a misspelt one would have no effect.
-  static const char *const names[] = {"chunks", "back", "forwards", "ways", "pieces"};
+  static const char *const names[] = {"chunks", "back", "forwards", "ways",
+                                      "pieces", "ops",  "stages"};
   for (lua_pushnil(l); lua_next(l, arg); lua_pop(l, 1)) {
     size_t i = 0;
     if (lua_type(l, -2) != LUA_TSTRING) continue;
     while (i < sizeof names / sizeof *names && !str_equal(lua_tostring(l, -2), names[i]))
       i++;
     if (i == sizeof names / sizeof *names)
-      FAIL(l, NULL, "of stages there is no '%s': there are chunks, back, forwards, ways and pieces",
+      FAIL(l, NULL,
+           "of stages there is no '%s': there are chunks, back, forwards, ways, pieces, ops and "
+           "stages",
            lua_tostring(l, -2));
   }
+  if (lua_getfield(l, arg, "ops") != LUA_TNIL) w->among = sub_space(l, "place");
+  lua_pop(l, 1);
   int n = table_number(l, arg, "chunks", MAX_STAGES / size);
   int forwards = table_number(l, arg, "forwards", SCHEDULE_FORWARDS);
   bool ways = table_number(l, arg, "ways", 2) == 2, pieces = table_flag(l, arg, "pieces");
@@ -106,8 +141,10 @@ static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
     FAIL(l, NULL, "each piece goes once, in the same way, through one stage on each rank");
   if (n > 1 && forwards > 1)
     FAIL(l, NULL, "several forwards go through one stage on each rank, and not through %d", n);
+  const bool *among = w->among;
   *w = (StageOptions){.n = n > 1 ? 0 : size, .chunks = n, .forwards = forwards, .ways = ways};
   w->pieces = pieces;
+  w->among = among;
   w->back = table_flag(l, arg, "back");
   return true;
 }
@@ -116,6 +153,11 @@ static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
 static StageOptions check_stages(lua_State *l, int arg, int size) {
   StageOptions w = {0};
   if (lua_isnoneornil(l, arg) || check_table(l, arg, size, &w)) return w;
+  // {ops = list, stages = 2}: their number, or none.
+  if (lua_istable(l, arg) && !lua_rawlen(l, arg)) {
+    w.n = table_number(l, arg, "stages", size);
+    if (w.n || w.among) return w;
+  }
   bool counted = !lua_istable(l, arg);
   lua_Integer n = counted ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
   if (n < 1 || n > size)

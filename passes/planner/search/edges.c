@@ -354,7 +354,7 @@ static void add_value_pair(Problem *p, const Value *v, const Use *reader) {
 static void add_value_pairs(Problem *p, const Value *v) {
   bool first = true;
   for_each_use(u, v) {
-    if (!u->user || op_part(u->user) != PART_forward) continue;
+    if (!use_counts(p, u)) continue;
     if (first && p->shared_node[v->id] >= 0) add_value_pair(p, v, NULL);
     first = false;
     add_value_pair(p, v, u);
@@ -399,6 +399,7 @@ static void add_results(Problem *p) {
     // An edge for the new value of a parameter, such as a running mean: it gets the parameter's
     // layout.
     int param = r->target ? p->value_node[r->target->id] : -1;
+    if (r->target && param < 0 && p->inside) continue; // a parameter of the rest
     if (param >= 0) {
       Pair e = {.from = p->op_node[v->def->id], .to = param, .from_index = v->index};
       e.to_index = -1;

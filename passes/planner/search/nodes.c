@@ -313,10 +313,10 @@ static const Occurrence *first_occurrence(const Occurrence *o) {
   return first_occurrence(o->outer)->member[o->position].inner;
 }
 
-static int readers_of(const Value *v) {
+static int readers_of(const Problem *p, const Value *v) {
   int n = 0;
   for_each_use(u, v)
-    n += u->user && op_part(u->user) == PART_forward;
+    n += use_counts(p, u);
   return n;
 }
 
@@ -324,15 +324,16 @@ static Value *first_param(const Problem *p, Value *v) {
   // The parameter that the first op like its first reader reads.
   const Use *u = NULL;
   for_each_use(use, v)
-    if (use->user && op_part(use->user) == PART_forward) u = use;
+    if (use_counts(p, use)) u = use;
   if (!u) return v;
   Value *param = p->first_op[u->user->id]->in[u->index].value;
-  bool alike =
-      !param->def && readers_of(param) == readers_of(v) && params_constrained_alike(p, param, v);
+  bool alike = !param->def && readers_of(p, param) == readers_of(p, v) &&
+               params_constrained_alike(p, param, v);
   return alike ? param : v;
 }
 
 static Value *first_value(const Problem *p, Value *v) {
+  if (v->def && p->inside && !p->inside[v->def->id]) return v;
   return v->def ? p->first_op[v->def->id]->out[v->index] : first_param(p, v);
 }
 
@@ -380,6 +381,15 @@ static void find_gradients(Problem *p) {
   }
 }
 
+static bool constrained_alike(const Problem *p, const Op *x, const Op *y) {
+  for (int a = 0; a < p->s->mesh->n_axes; a++)
+    if (x->split[a] != y->split[a] ||
+        !p->s->decisions.fixed_by[x->id][a] != !p->s->decisions.fixed_by[y->id][a] ||
+        !same_sets(p, p->s->constraints.op[x->id][a], p->s->constraints.op[y->id][a]))
+      return false;
+  return true;
+}
+
 // Small models are searched op by op: alternating choices may be best for identical layers, one
 // split by columns and the next by rows.
 static void find_repeats(Problem *p) {
@@ -389,6 +399,7 @@ static void find_repeats(Problem *p) {
   for_each_op(op, g)
     n += model[op->id] = op_part(op) == PART_forward;
   p->first_op = arena_array(p->scratch, Op *, g->n_ops);
+  Op **inside = arena_array(p->scratch, Op *, g->n_ops);
   p->repeats = repeats_find(g, n > MAX_OPS ? LEAST_BLOCK : n + 1, model, p->scratch);
   // The first op like it, with the same constraints. Repeated layers are decided together;
   // repetitions within a layer, such as q, k and v, are not.
@@ -396,12 +407,11 @@ static void find_repeats(Problem *p) {
     if (!model[op->id]) continue;
     const OpRepeat *r = &p->repeats->of_op[op->id];
     Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
-    bool alike = true;
-    for (int a = 0; a < p->s->mesh->n_axes && alike; a++)
-      alike = first->split[a] == op->split[a] &&
-              !p->s->decisions.fixed_by[first->id][a] == !p->s->decisions.fixed_by[op->id][a] &&
-              same_sets(p, p->s->constraints.op[first->id][a], p->s->constraints.op[op->id][a]);
-    p->first_op[op->id] = alike ? first : op;
+    // In a sub-space, the first of those inside.
+    Op **own = &inside[first->id];
+    if (p->inside && p->inside[op->id] && !*own) *own = op;
+    if (p->inside && p->inside[op->id]) first = *own;
+    p->first_op[op->id] = constrained_alike(p, first, op) ? first : op;
   }
 }
 
@@ -469,7 +479,9 @@ static void add_gradients(Problem *p) {
 
 // Adds a shared node for a value with several readers; identical values have one together.
 static void add_shared_nodes(Problem *p, Value *v) {
-  if (readers_of(v) < 2 || is_weight(v)) return;
+  // A value from outside of a sub-space may have any layout for each reader.
+  if (v->def && p->inside && !p->inside[v->def->id]) return;
+  if (readers_of(p, v) < 2 || is_weight(v)) return;
   Value *first = first_value(p, v);
   if (p->shared_node[first->id] < 0) p->shared_node[first->id] = add_node(p, NULL, first, true);
 }
@@ -500,7 +512,7 @@ void nodes_make(Problem *p) {
   // are visited.
   for (int i = 0; i < g->n_params; i++) {
     Value *v = g->params[i], *first = first_param(p, v);
-    if (!readers_of(v)) continue;
+    if (!readers_of(p, v)) continue;
     int *node = &p->value_node[first->id];
     if (*node < 0) {
       *node = add_node(p, NULL, first, false);
@@ -519,7 +531,7 @@ void nodes_make(Problem *p) {
   }
   // One node per group of repeated ops, at the first of them.
   for_each_op(op, g) {
-    if (op_part(op) != PART_forward) continue;
+    if (op_part(op) != PART_forward || (p->inside && !p->inside[op->id])) continue;
     Op *first = p->first_op[op->id];
     int *node = &p->op_node[first->id];
     if (*node < 0) {

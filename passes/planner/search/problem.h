@@ -6,6 +6,7 @@
 
 #include "base/vec.h"
 #include "comm/transition.h"
+#include "ir/analysis/origin.h"
 #include "repeats/repeats.h"
 #include "search.h"
 
@@ -81,7 +82,10 @@ typedef struct Problem {
   int8_t **model_letter;
   Op **first_op;      // by op id, of the model: the first op like it, which has the node
   bool *has_gradient; // by value id
-  bool *late;         // by op id, of the model: only outputs depend on it
+  // By op id, of the model: the ops of a sub-space, those that it decides and those that are
+  // decided; NULL: all.  Other ops have no node, and values between them and these have no cost.
+  bool *inside;
+  bool *late; // by op id, of the model: only outputs depend on it
   Vec(Node) nodes;
   int *op_node, *value_node, *shared_node; // by op and value id: an index into nodes, or -1
   Vec(Pair) pairs;
@@ -94,6 +98,10 @@ typedef struct Problem {
 Problem problem_about(const Problem *p, const Sharding *s);
 void nodes_make(Problem *p);
 void edges_make(Problem *p);
+// Whether a use is by an op of the model, in the sub-space if there is one.
+static inline bool use_counts(const Problem *p, const Use *u) {
+  return u->user && op_part(u->user) == PART_forward && (!p->inside || p->inside[u->user->id]);
+}
 // Makes both. False if a node has no choice at all, which the solver does not accept.
 bool choices_make(Problem *p);
 

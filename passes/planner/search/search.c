@@ -46,6 +46,42 @@ static bool taken_so(const Problem *p, const Value *v, Sbp sbp, int axis) {
   return true;
 }
 
+// Whether an op of the rest reads the parameter, which then stays open.
+static bool read_outside(const Problem *p, const Value *v) {
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == PART_forward && !use_counts(p, u)) return true;
+  return false;
+}
+
+// Finds the ops of a sub-space: those given, those whose splits are decided, and ops of weights
+// alone, such as casts, that only these read.
+static bool *find_inside(const Problem *p, const bool *among) {
+  const Graph *g = p->s->g;
+  bool *inside = arena_array(p->scratch, bool, g->n_ops);
+  bool *of_weights = arena_array(p->scratch, bool, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    of_weights[g->params[i]->id] = g->params[i]->role != ROLE_input;
+  for_each_op(op, g) {
+    bool constant = true, decided = true;
+    for (int i = 0; i < op->n_in; i++)
+      constant &= of_weights[op->in[i].value->id];
+    for (int i = 0; i < op->n_out; i++)
+      of_weights[op->out[i]->id] = constant;
+    for (int i = 0; i < p->n_axes; i++)
+      decided &= p->s->decisions.fixed_by[op->id][p->axis[i]] != NULL;
+    inside[op->id] = op_part(op) == PART_forward && (among[op->id] || decided);
+  }
+  // From the last op on, so that readers are known.
+  for (const Op *op = g->last; op; op = op->prev) {
+    bool all = op_part(op) == PART_forward && op->n_out > 0 && of_weights[op->out[0]->id];
+    for (int i = 0; i < op->n_out && all; i++)
+      for_each_use(u, op->out[i])
+        if (!u->user || op_part(u->user) == PART_forward) all &= u->user && inside[u->user->id];
+    inside[op->id] |= all;
+  }
+  return inside;
+}
+
 static const Choice *chosen(const Problem *p, int node, const int *choice) {
   return &p->nodes.at[node].choices.at[choice[node]];
 }
@@ -69,7 +105,7 @@ static void find_chosen(const Problem *p, const int *choice, Chosen *out) {
   // propagation from the operands.
   for_each_op(op, g) {
     const Op *of = p->model_op[op->id];
-    if (!of) continue;
+    if (!of || p->op_node[of->id] < 0) continue;
     char left[MAX_AXES];
     memcpy(left, op->split, sizeof left);
     choose_gradient_split(p, op, of);
@@ -88,7 +124,7 @@ static void find_chosen(const Problem *p, const int *choice, Chosen *out) {
   // layout, else only stored in it.
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
-    int node = p->value_node[v->id];
+    int node = read_outside(p, v) ? -1 : p->value_node[v->id];
     for (int k = 0; k < p->n_axes && node >= 0; k++) {
       const Choice *c = chosen(p, node, choice);
       int axis = p->axis[k];
@@ -253,6 +289,11 @@ bool search_axes(const Sharding *s, const SearchEnv *env, const int *axis, int n
   }
   *out_chosen = chosen_new(s, axis, n);
   if (s->guessing) return true;
+  // The rest counts no bytes: the search that decides the last of it sees the whole step.
+  if (env->among) {
+    p.inside = find_inside(&p, env->among);
+    p.memory = SOLVER_NO_LIMIT;
+  }
   if (!cost_known(c))
     return diag_error(
         d, why, "'%s' does not say how fast its devices are: give memory_speed and f32", c->name);

@@ -21,6 +21,10 @@
 //
 // A decision that programs have fixed has one choice.
 //
+// A sub-space (SearchEnv.among) has nodes for its ops, for ops with decided splits, and for the
+// parameters that they read.  A value between these and the rest costs nothing in any layout, and
+// memory is no limit: nnScaler's GetSubSpace (OSDI 2024, algorithm 1).  The rest stays open.
+//
 // Without sums (`sums` below) the partial sums of an op are reduced before any op reads them, and
 // values with several readers are replicated or sharded: the space of GSPMD and Alpa, for
 // comparison.

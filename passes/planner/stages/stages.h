@@ -33,13 +33,14 @@
 
 // The options of place.
 typedef struct StageOptions {
-  int n;           // stages; 0: the best number
-  const int *size; // [n] ranks of each; NULL: the best sizes
-  int chunks;      // more than 1: stages per rank, dealt to the ranks in rounds
-  bool back;       // every second round goes from the last rank to the first
-  bool ways;       // of a model in two pieces, the second goes from the last rank to the first
-  bool pieces;     // all pieces of a model go through the same stages
-  int forwards;    // more than 1: passes of the model through the stages
+  int n;             // stages; 0: the best number
+  const int *size;   // [n] ranks of each; NULL: the best sizes
+  int chunks;        // more than 1: stages per rank, dealt to the ranks in rounds
+  bool back;         // every second round goes from the last rank to the first
+  bool ways;         // of a model in two pieces, the second goes from the last rank to the first
+  bool pieces;       // all pieces of a model go through the same stages
+  int forwards;      // more than 1: passes of the model through the stages
+  const bool *among; // by op id: the ops to place; NULL: all that are open
 } StageOptions;
 
 typedef struct Stages {

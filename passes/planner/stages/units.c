@@ -207,7 +207,8 @@ static void find_fine(Finder *f, const Ops *order) {
     // Held: a program has a constraint on the op along the axis.
     bool is_held = f->s->decisions.assigned[op->id][f->axis] ||
                    f->s->decisions.fixed_by[op->id][f->axis] ||
-                   f->s->constraints.op[op->id][f->axis] || op->split[f->axis] != SPLIT_NONE;
+                   f->s->constraints.op[op->id][f->axis] || op->split[f->axis] != SPLIT_NONE ||
+                   (f->wish->among && !f->wish->among[op->id]);
     bool is_constant = true;
     for (int k = 0; k < op->n_out; k++)
       is_constant &= f->constant[op->out[k]->id];

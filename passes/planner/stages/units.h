@@ -6,9 +6,9 @@
 // results follow it, up to the next such op. In a large model a unit is a layer: an occurrence of a
 // repeated subgraph (repeats.h), or a part of one that is too large for one rank.
 //
-// Ops that a program has assigned or split along the axis are held: they are in no unit, and
-// neither are ops that read from held ops only. Masks and positions, which depend on no weight,
-// have no unit: they run on the ranks of their readers (assign.h).
+// Ops that a program has assigned or split along the axis, or left out of its list, are held: they
+// are in no unit, and neither are ops that read from held ops only. Masks and positions, which
+// depend on no weight, have no unit: they run on the ranks of their readers (assign.h).
 //
 // In a model that goes through the same layers several times, as AlphaFold recycles, a layer of all
 // these forwards is one unit: an op that reads a weight joins the earlier reader with the same
@@ -37,6 +37,7 @@ typedef struct UnitOptions {
   int least;  // the least number of units, if the model has as many
   bool again; // a layer of all forwards is one unit
   bool pieces;
+  const bool *among; // by op id: others are held; NULL: all are in units
 } UnitOptions;
 
 Units units_find(const Sharding *s, int axis, const UnitOptions *wish, Arena *a);
