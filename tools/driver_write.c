@@ -216,5 +216,8 @@ bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   if (s->summary && !output_write(s->summary, summary_text(&c->summary, c->m), d)) return false;
   if (!write_pictures(s, c, &t, a, d)) return false;
   return !s->manifest ||
-         output_write(s->manifest, manifest_text(a, c->m, str_ends(s->manifest, ".csv")), d);
+         output_write(s->manifest,
+                      str_ends(s->manifest, ".csv") ? tuner_text(a, c->m, c->summary.cluster)
+                                                    : manifest_text(a, c->m),
+                      d);
 }

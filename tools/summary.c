@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "cost/collectives.h"
+#include "cost/cost_comm.h"
 #include "cost/cost_step.h"
 #include "ir/analysis/op_names.h"
 #include "ir/analysis/origin.h"
@@ -84,36 +85,59 @@ static const char *groups_of(Arena *a, const Op *op) {
   return b.at;
 }
 
-// Compares collectives by the keys of a tuner.
+// A row of the tuner's file.
+typedef struct Tuned {
+  const Collective *of;
+  const char *name;
+  int ranks, nodes;
+  NcclChoice choice;
+} Tuned;
+
+// Compares rows by the keys of a tuner.
 static int by_tuned(const void *x, const void *y) {
-  const Collective *c = x, *d = y;
-  int kind = strcmp(nccl_name(c->op), nccl_name(d->op));
-  int64_t bytes = c->bytes - d->bytes, ranks = collective_size(c->op) - collective_size(d->op);
-  int64_t first = kind ? kind : bytes ? bytes : ranks;
+  const Tuned *a = x, *b = y;
+  int kind = strcmp(a->name, b->name);
+  int64_t bytes = a->of->bytes - b->of->bytes, ranks = a->ranks - b->ranks;
+  int64_t first = kind ? kind : bytes ? bytes : ranks ? ranks : a->nodes - b->nodes;
   return (first > 0) - (first < 0);
 }
 
-const char *manifest_text(Arena *a, const Module *m, bool csv) {
+// NCCL has its own choice for collectives without a row: all of them, if the cluster lacks devices.
+const char *tuner_text(Arena *a, const Module *m, const Cluster *c) {
   Collectives list = {0};
   collectives_find(a, m, &list);
   StrBuf b = {.arena = a};
-  if (csv) {
-    // A row for collectives with equal keys: a tuner takes the first match.
-    Collective *tuned = arena_array(a, Collective, list.n);
-    int n = 0;
-    strbuf_add(&b, "");
-    for (int i = 0; i < list.n; i++)
-      if (nccl_name(list.at[i].op)) tuned[n++] = list.at[i];
-    qsort(tuned, (size_t)n, sizeof *tuned, by_tuned);
-    for (int i = 0; i < n; i++)
+  strbuf_add(&b, "");
+  int n = 0, n_devices;
+  const int *device = module_devices(m, a, &n_devices);
+  for (int i = 0; i < n_devices; i++)
+    if (device[i] >= cluster_devices(c)) return b.at;
+  CommPrices *prices = comm_prices_new(a, c);
+  Tuned *tuned = arena_array(a, Tuned, list.n);
+  for (int i = 0; i < list.n; i++) {
+    Tuned row = {.of = &list.at[i], .name = nccl_name(list.at[i].op)};
+    if (!row.name) continue;
+    row.ranks = collective_size(row.of->op);
+    row.choice = comm_nccl(prices, row.of->op, &row.nodes);
+    tuned[n++] = row;
+  }
+  if (n) qsort(tuned, (size_t)n, sizeof *tuned, by_tuned);
+  // A row for collectives with equal keys: a tuner takes the first match.
+  for (int i = 0; i < n; i++)
+    if (!i || by_tuned(&tuned[i - 1], &tuned[i]) != 0)
       // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
       // registered buffers; -1: any
-      if (!i || by_tuned(&tuned[i - 1], &tuned[i]) != 0)
-        strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n",
-                    nccl_name(tuned[i].op), tuned[i].bytes, tuned[i].bytes,
-                    collective_size(tuned[i].op));
-    return b.at;
-  }
+      strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",%s,%s,%d,%d,%d,-1,-1\n", tuned[i].name,
+                  tuned[i].of->bytes, tuned[i].of->bytes, tuned[i].choice.algorithm,
+                  tuned[i].choice.protocol, tuned[i].choice.channels, tuned[i].nodes,
+                  tuned[i].ranks);
+  return b.at;
+}
+
+const char *manifest_text(Arena *a, const Module *m) {
+  Collectives list = {0};
+  collectives_find(a, m, &list);
+  StrBuf b = {.arena = a};
   strbuf_add(&b, "[");
   for (int i = 0; i < list.n; i++) {
     const Collective *c = &list.at[i];

@@ -43,7 +43,9 @@ uint64_t plan_hash(Arena *a, const Module *m);
 // The computation type of the module: "bf16" or "f16" if any value has it, else "f32".
 const char *summary_dtype(const Module *m);
 
-// Every collective of a step: JSON, or CSV as NCCL's example tuner plugin reads it.
-const char *manifest_text(Arena *a, const Module *m, bool csv);
+// Every collective of a step, as JSON.
+const char *manifest_text(Arena *a, const Module *m);
+// Their algorithms, protocols and channels as CSV: the file of NCCL's example tuner plugin.
+const char *tuner_text(Arena *a, const Module *m, const Cluster *c);
 
 #endif

@@ -8,7 +8,7 @@
 
 // The name of a row has '-' for '_'.
 #define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, reserve_, gb_s,  \
-                f32_, half_, launch_, host_, gpus_)                                                \
+                f32_, half_, launch_, host_, nvls_, gpus_)                                         \
   {.name = #name_,                                                                                 \
    .per_node = node,                                                                               \
    .nics = nics_,                                                                                  \
@@ -22,6 +22,7 @@
    .half = (half_)*1e12,                                                                           \
    .launch = launch_,                                                                              \
    .host = (host_)*1e9,                                                                            \
+   .nvls = nvls_,                                                                                  \
    .gpus = gpus_},
 static const Cluster table[] = {
 #include "clusters.def"

@@ -5,6 +5,7 @@
 
 #include "cost_comm.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "collectives.h"
@@ -29,6 +30,7 @@ enum { BUCKETS = 1024 };
 
 struct CommPrices {
   Arena *arena;
+  const Cluster *cluster;
   Traffic *traffic;
   int n_devices, n;
   Known *bucket[BUCKETS];
@@ -37,6 +39,7 @@ struct CommPrices {
 CommPrices *comm_prices_new(Arena *a, const Cluster *c) {
   CommPrices *p = arena_one(a, CommPrices);
   p->arena = a;
+  p->cluster = c;
   p->traffic = traffic_new(a, c);
   p->n_devices = cluster_devices(c);
   return p;
@@ -92,6 +95,15 @@ static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
   }
   out->cost = traffic_cost(p->traffic);
   arena_free(scratch);
+}
+
+NcclChoice comm_nccl(CommPrices *p, const Op *op, int *nodes) {
+  const Groups *g = &comm_price(p, op)->parties.groups;
+  double in = (double)type_bytes(op->in[0].value->type), out = (double)type_bytes(op->out[0]->type);
+  PathPrim prim = path_prim_of(op->kind);
+  *nodes = groups_nodes(p->cluster, g);
+  groups_cost(p->traffic, prim, g, in, out);
+  return nccl_choose(p->cluster, prim, g->size, *nodes, fmax(in, out), traffic_carried(p->traffic));
 }
 
 const CommPrice *comm_price(CommPrices *p, const Op *op) {

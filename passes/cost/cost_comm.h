@@ -12,7 +12,7 @@
 
 #include "cluster/cluster.h"
 #include "ir/graph.h"
-#include "paths/path_cost.h"
+#include "paths/nccl.h"
 
 // The participating devices: of each group, or the senders and receivers of a move.
 typedef struct Parties {
@@ -31,5 +31,8 @@ typedef struct CommPrices CommPrices;
 CommPrices *comm_prices_new(Arena *a, const Cluster *c);
 // Returns the price of a collective, from PHASE_local on.  The cluster must have its devices.
 const CommPrice *comm_price(CommPrices *p, const Op *op);
+// NCCL's choice for an all_reduce, all_gather or reduce_scatter among more than one rank; and the
+// nodes of its largest group.
+NcclChoice comm_nccl(CommPrices *p, const Op *op, int *nodes);
 
 #endif

@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "nccl.h"
+
 const char *const path_prim_name[PATH_send_recv + 1] = {
     "slice",   "split_sum", "pad_sum",
 #define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) #op,
@@ -58,6 +60,7 @@ struct Traffic {
   int *touched, n_touched;  // devices
   bool *is_touched;
   double bytes, crossing, alpha; // alpha: a lower bound of the latency
+  double carried;                // of the last cost
 };
 
 Traffic *traffic_new(Arena *a, const Cluster *c) {
@@ -145,6 +148,7 @@ Cost traffic_cost(Traffic *t) {
     busiest = larger(busiest, larger(t->nic_out[nic], t->nic_in[nic]));
     alpha = larger(alpha, larger(t->waits[2 * device], t->waits[2 * device + 1]));
   }
+  t->carried = busiest;
   Cost cost = {t->n_touched ? t->c->start + alpha + busiest : 0, t->bytes, t->crossing};
   // Back to zero, for the next use.
   for (int i = 0; i < t->n_touched; i++) {
@@ -156,6 +160,10 @@ Cost traffic_cost(Traffic *t) {
   t->n_touched = 0;
   t->bytes = t->crossing = t->alpha = 0;
   return cost;
+}
+
+double traffic_carried(const Traffic *t) {
+  return t->carried;
 }
 
 // -- Cost ------------------------------------------------------------------------------------
@@ -261,7 +269,12 @@ Cost groups_cost(Traffic *t, PathPrim prim, const Groups *g, double before, doub
     case PATH_send_recv: assert(!"its messages are of different sizes"); break;
     }
   }
-  return traffic_cost(t);
+  Cost cost = traffic_cost(t);
+  if (t->c->nccl && rounds && p > 1)
+    cost.seconds =
+        nccl_choose(t->c, prim, p, groups_nodes(t->c, g), larger(before, after), traffic_carried(t))
+            .seconds;
+  return cost;
 }
 
 // -- Groups ----------------------------------------------------------------------------------

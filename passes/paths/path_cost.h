@@ -95,6 +95,8 @@ double traffic_out(const Traffic *t, int src,
 // Whether the traffic of these two devices alone already takes longer.
 bool traffic_exceeds(const Traffic *t, int src, int dst, double seconds);
 Cost traffic_cost(Traffic *t);
+// The seconds of the busiest link in the last cost, without latencies.
+double traffic_carried(const Traffic *t);
 
 // The devices that take part in a step.  `out->device` has space for 2 * (devices of both groups).
 void edge_groups(const TensorShape *shape, const Group group[2], const State *before,

@@ -17,7 +17,8 @@ CLUSTER = f"""return {{ nodes = 1, per_node = 4, inside = {{ alpha = 1e-6, beta 
   memory_speed = {SPEED}, f32 = 1e13, half = {FLOPS}, launch = 1e-6, host = {HOST}, %s }}
 """
 NEUTRAL = ("prefetch = 0", "queues = 2", "dispatch = 0", "half_efficiency = 1", "half_efficiency = 0", "host_node = 0",
-           "host_node = 4 * 16e9", "host_update = 0", "host_weights = false", "reserve = 0")
+           "host_node = 4 * 16e9", "host_update = 0", "host_weights = false", "reserve = 0",
+           "nccl = false", "nvls = true")
 
 
 def model(rows):
@@ -161,9 +162,47 @@ def reserve(s):
     assert "its device of" in s.run("dp", small % (needs + 1e6 - 1)) and not isinstance(s.run("dp", small % (needs + 1e6)), str)
 
 
+WAYS = {  # microseconds at the start and of a hop, share of bandwidth
+    ("ring", "ll"): (6.6, 0.6, 1 / 2), ("ring", "ll128"): (14, 1.9, 0.92), ("ring", "simple"): (8.4, 3.4, 1),
+    ("tree", "ll"): (6.8, 0.6, 0.9 / 3.8), ("tree", "ll128"): (14, 1.25, 0.7), ("tree", "simple"): (8.4, 4, 0.9),
+    ("nvls", "simple"): (25, 0, 0.85)}
+
+
+def nccl_seconds(kind, size, way, start, hop, byte, n):
+    """By NCCL's figures, for a cluster whose rings with LL start in `start` and have hops of `hop` seconds."""
+    first, each, share = WAYS[way]
+    rounds = 2 if kind == "all_reduce" else 1
+    sent = {"ring": rounds * (n - 1) / n, "tree": 2, "nvls": 1}[way[0]]
+    return start * first / 6.6 + rounds * (n - 1) * hop * each / 0.6 + sent * size * byte / share
+
+
+def nccl(s):
+    """Collectives cost the least of NCCL's ways, and the tuner's file has it; without `nccl` they cost less than all of them."""
+    links = "start = 6.6e-6, inside = { alpha = 0.6e-6, beta = 1e-11 }, nccl = %s, nvls = %s"
+    for nvls in "false", "true":
+        for plan, rows in ("zero3", 4096), ("zero2", 16), ("dp", 16):
+            files = [s.folder / f"collectives.{end}" for end in ("json", "csv")]
+            for f in files:
+                found = s.run(plan, links % ("true", nvls), rows, more=["--comm-manifest", f])
+            sends, table = json.loads(files[0].read_text()), [r.split(",") for r in files[1].read_text().splitlines()]
+            chosen, seconds = {(r[0], int(r[1])): (r[3], r[4]) for r in table}, 0
+            for send in sends:
+                ways = [w for w in WAYS if (w[0] == "ring" or send["kind"] == "all_reduce") and (w[0] != "nvls" or nvls == "true")]
+                prices = {w: nccl_seconds(send["kind"], send["bytes"], w, 6.6e-6, 0.6e-6, 1e-11, 4) for w in ways}
+                own = prices[chosen[send["kind"].replace("_", ""), send["bytes"]]]
+                near(own, min(prices.values()), 1e-9)
+                seconds += send["count"] * own
+            near(found["per_rank"][0]["comm_ms"], 1e3 * seconds, 1e-5)
+            assert s.run(plan, links % ("false", nvls), rows)["per_rank"][0]["comm_ms"] < 1e3 * seconds
+            algorithms = {a for a, _ in chosen.values()}
+            assert ("nvls" in algorithms) == (nvls == "true" and plan == "dp"), (plan, chosen)
+            if plan == "zero2":
+                assert ("ring", "ll") in chosen.values(), chosen
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for check in neutral, efficiency, dispatch, prefetch, queues, offloaded, host_weights, reserve:
+        for check in neutral, efficiency, dispatch, prefetch, queues, offloaded, host_weights, reserve, nccl:
             check(Steps(folder))
             print(check.__name__)
 

@@ -1,0 +1,36 @@
+// The algorithm, protocol and channels with which NCCL runs a collective best, and the seconds.
+//
+//     all_reduce of 4 bytes, h100:2x8      tree ll      1 channel    latency only: few hops across nodes
+//     all_reduce of 256 MiB, h100:1x8      nvls simple  16 channels  switches add up
+//     all_gather of 256 MiB, h100:1x8      ring simple  23 channels  all bytes of the links
+//
+// Algorithms and protocols trade latency for bandwidth.  LL sends a flag with each 4 bytes and
+// needs no synchronisation, LL128 a flag with each 120; Simple sends all bytes and synchronises by
+// chunk. A ring has a hop per rank and sends (p-1)/p of the bytes; a tree goes along a chain within
+// nodes and a tree across, and sends all bytes up and down again; with NVLS the switches of a node
+// add up.  The figures are those by which NCCL itself chooses (src/graph/tuning.cc), relative to
+// those of a ring with LL, for which clusters have latencies (clusters.def).  NVLS across nodes
+// (nvls_tree), PAT and CollNet are left out.
+//
+// Collectives are priced by this choice if the cluster says so (Cluster.nccl).  Else their price is
+// a lower bound of it: the latency of LL and the bandwidth of Simple.
+
+#ifndef NCCL_H
+#define NCCL_H
+
+#include "path_cost.h"
+
+typedef struct NcclChoice {
+  const char *algorithm, *protocol; // as in the files of NCCL's tuner
+  int channels;
+  double seconds;
+} NcclChoice;
+
+// The most nodes that a group has devices of.  Devices of a group are sorted.
+int groups_nodes(const Cluster *c, const Groups *g);
+// The choice for a collective of rings among `ranks` devices of `nodes` nodes.  `bytes`: its larger
+// buffer; `carried`: the seconds of the busiest link in a ring without latencies (traffic_carried).
+NcclChoice nccl_choose(const Cluster *c, PathPrim prim, int ranks, int nodes, double bytes,
+                       double carried);
+
+#endif
