@@ -4,6 +4,7 @@ set(FRONTEND_FILES
   onnx_constant_weights.c
   onnx_counted.c
   onnx_data.c
+  onnx_detach.c
   onnx_devices.c
   onnx_element_types.c
   onnx_expand.c

@@ -74,10 +74,10 @@ typedef struct OnnxOptions {
   const char *const *hints;
   int n_hints;
   // Whether the loss depends on an output of the graph; NULL: no training step is made of the
-  // model. After a problem, ops without a gradient are reported, too; none before nodes that the
-  // globs `detached` match.
+  // model. After a problem, ops without a gradient are reported, too.
   bool (*makes_loss)(const void *of, Graph *g, const char *output);
   const void *makes_loss_of;
+  // Globs of names, separated by commas: results of these nodes stop gradients.
   const char *const *detached;
   int n_detached;
   // The list of strings, if inputs and outputs may be tensors of strings: their elements are the

@@ -533,9 +533,11 @@ static bool import_nodes(Import *im, Scope *scope, Onnx__NodeProto *const *node,
       return diag_error(im->d, im->file->loc,
                         "has more than %d nodes with its functions put in place", MAX_NODES);
     const Onnx__NodeProto *one = node[order[i]];
-    if (import_node(im, scope, one))
+    bool detached = onnx_is_detached(im, scope, one);
+    if (import_node(im, scope, one)) {
+      if (detached) onnx_detach_results(im, scope, one);
       onnx_devices_node(im, scope, one, onnx_node_loc(im, scope, one));
-    else {
+    } else {
       // Readers of a failed node fail without a report of their own, if its results have no
       // stand-ins.
       for (size_t k = 0; k < one->n_output; k++) {
@@ -667,6 +669,7 @@ static bool import_graph(Import *im) {
 
   char **output = arena_array(im->a, char *, graph->n_output);
   if (!onnx_check_bounds(im)) return false;
+  onnx_detach_begin(im);
   for (size_t i = 0; i < graph->n_output; i++) {
     const char *name = onnx_str(graph->output[i]->name);
     output[i] = arena_copy(im->a, name, strlen(name) + 1);
@@ -674,6 +677,8 @@ static bool import_graph(Import *im) {
   if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output) ||
       !onnx_check_bounds_used(im))
     return false;
+  // A node that could not be imported is reported first.
+  if (!im->problems.all.n && !onnx_check_detached(im)) return false;
   // All readers are known now: classify the weights.
   onnx_classify_weights(im);
   const BatchDim *batch = batch_dims(im->g, im->a);

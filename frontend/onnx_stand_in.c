@@ -14,7 +14,6 @@
 
 #include "frontend/onnx_walk.h"
 #include "ir/analysis/gradient_path.h"
-#include "ir/analysis/op_names.h"
 #include "onnx_shape.h"
 
 void onnx_declare(Import *im) {
@@ -99,24 +98,13 @@ bool onnx_after_stand_in(const Import *im, const Value *v) {
 
 // -- Gradients -----------------------------------------------------------------------------------
 
-// Whether a glob of --detach matches the node of the op.
-static bool is_detached(const Import *im, const Op *op) {
-  for (int i = 0; i < im->o->n_detached; i++)
-    if (str_glob(im->o->detached[i], op_node(op))) return true;
-  return false;
-}
-
 void onnx_find_gradients(Import *im) {
   Graph *g = im->g;
   if (!im->o->makes_loss) return;
-  bool *detached = arena_array(im->a, bool, g->n_ops);
   GradientPath path = {.varied = arena_array(im->a, bool, g->n_values),
                        .useful = arena_array(im->a, bool, g->n_values),
-                       .detached = detached,
                        .links = im->links.at,
                        .n_links = im->links.n};
-  for_each_op(op, g)
-    detached[op->id] = is_detached(im, op);
   for (int i = 0; i < g->n_params; i++) {
     const Value *w = g->params[i];
     if (w->role != ROLE_weight) continue;

@@ -48,6 +48,13 @@ typedef struct Known {
   bool hinted;
 } Known;
 
+// A glob of --detach; without a match so far, the name nearest to it.
+typedef struct DetachGlob {
+  const char *glob, *near;
+  int distance;
+  bool matched;
+} DetachGlob;
+
 typedef struct Import {
   const OnnxOptions *o;
   OnnxFile *file;
@@ -64,7 +71,8 @@ typedef struct Import {
   Vec(Known) known;     // by value id
   Vec(Counted) counted; // by value id: onnx_counted.c
   Vec(Selection) selections;
-  bool *bound_used;  // of OnnxOptions.bounds
+  bool *bound_used; // of OnnxOptions.bounds
+  Vec(DetachGlob) detach;
   Op *last;          // the last op that was evaluated
   const char *batch; // the symbol of the batch dimension, or NULL
   bool batch_moved;  // some input had the batch in another dimension than the first
@@ -194,6 +202,13 @@ void onnx_learn_hint(Import *im, const Value *input, Tensor t);
 const Tensor *onnx_hinted(const Node *n, const Value *v); // known, or known by hints
 void onnx_evaluate_new(Import *im, Node *n);              // reports errors of the node
 void onnx_tidy(Import *im); // known values become constants; dead ops are erased
+
+// onnx_detach.c: --detach.  Whether a glob matches the node, whose results then stop gradients;
+// false after a report of globs that match no node.
+void onnx_detach_begin(Import *im);
+bool onnx_is_detached(Import *im, const Scope *scope, const Onnx__NodeProto *node);
+void onnx_detach_results(Import *im, Scope *scope, const Onnx__NodeProto *node);
+bool onnx_check_detached(Import *im);
 
 // onnx_counted.c: the options --bound; false after a report.
 bool onnx_check_bounds(Import *im);

@@ -66,7 +66,9 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("transform", "plan", programs_text(a, &c->plan, 1));
   OPTION("eval_graph", "metrics", s->loss);
   OPTION("autodiff", "freeze", frozen(a, s, false));
-  OPTION("autodiff", "detach", s->detach.n ? strings_joined(a, &s->detach, ",") : NULL);
+  // The import does it for a model, whose nodes may have no op.
+  OPTION("autodiff", "detach",
+         is_text(s) && s->detach.n ? strings_joined(a, &s->detach, ",") : NULL);
   // The initial scale of torch.amp.GradScaler; bf16 has the range of f32.
   OPTION("autodiff", "scale", !strcmp(s->dtype, "f16") ? "65536" : NULL);
   OPTION("autodiff", "apart", s->accumulate * c->micro_batches > 1 ? "true" : NULL);

@@ -8,7 +8,8 @@
 // attributes, types and wiring. A value from outside is an operand and may be any value of its
 // type: the embedding before the first layer, the result of the layer before, a weight, a mask that
 // is made once. The same value may be two operands of one occurrence and of no other. Only weights
-// and states are distinguished from other values, and trained ones from frozen ones.
+// and states are distinguished from other values, and trained ones from frozen ones. An op on these
+// alone that several ops read alike, as forwards that share their layers do, is in no block.
 //
 // Blocks nest: a member of an occurrence is an op or an occurrence of another block, and all
 // occurrences of a block have the same members. Occurrences do not overlap, and in some order of

@@ -99,6 +99,43 @@ static void add_readers(Net *net, Arena *a) {
     }
 }
 
+// Whether two readers of the op's results have one label and read the same operand.
+static bool read_alike(const Net *net, const int *node_of, const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      for (const Use *v = u->next; u->user && v; v = v->next)
+        if (v->user && u->index == v->index &&
+            net->node[node_of[u->user->id]].label == net->node[node_of[v->user->id]].label)
+          return true;
+  return false;
+}
+
+// An op on persistent parameters alone that several ops read in the same way, as a model that goes
+// through its layers several times reads the broadcast of a bias, is in no block: it would be in
+// the block of the first of these forwards only, which would be unlike the others.
+static void exclude_shared(Net *net, const Graph *g, const int *node_of, Arena *a) {
+  bool *lasts = arena_array(a, bool, g->n_ops), *shared = arena_array(a, bool, g->n_ops);
+  for_each_op(op, g) {
+    lasts[op->id] = op->n_in > 0;
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      lasts[op->id] &= v->def ? lasts[v->def->id] : value_lasts(v);
+    }
+  }
+  for (const Op *op = g->last; op; op = op->prev) {
+    if (!lasts[op->id]) continue;
+    // So are ops that only such ops read.
+    bool used = false, all = true;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i]) {
+        used = true;
+        all &= u->user && shared[u->user->id];
+      }
+    shared[op->id] = (used && all) || read_alike(net, node_of, op);
+    if (shared[op->id]) net->node[node_of[op->id]].label = NEVER;
+  }
+}
+
 Net net_of_graph(const Graph *g, const bool *among, Labels *labels, Arena *a) {
   int *node_of = arena_array(a, int, g->n_ops);
   Net net = {.worlds = 1, .node = arena_array(a, Node, g->n_ops)};
@@ -119,6 +156,7 @@ Net net_of_graph(const Graph *g, const bool *among, Labels *labels, Arena *a) {
     }
     net.n++;
   }
+  exclude_shared(&net, g, node_of, a);
   add_readers(&net, a);
   return net;
 }

@@ -384,7 +384,9 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   ad.asked = choose_trained(g, opt_str(o, "freeze"), ad.scratch, d);
   for (int i = 0; i < g->n_params; i++)
     ad.path.varied[g->params[i]->id] = g->params[i]->train;
-  ad.path.detached = find_detached(g, opt_str(o, "detach"), ad.scratch, d);
+  bool *detached;
+  if (!find_detached(g, opt_str(o, "detach"), ad.scratch, &detached, d)) return false;
+  ad.path.detached = detached;
   ad.path.useful[loss->use.value->id] = true;
   gradient_path_mark(g, &ad.path);
   // Gradients may report forms that they lack.

@@ -28,12 +28,12 @@ static Globs split(const char *text, Arena *a) {
   return globs;
 }
 
-static void warn_unmatched(const Globs *globs, const char *option, const char *kind, Diag *d) {
+static void warn_unmatched(const Globs *globs, Diag *d) {
   for (int i = 0; i < globs->n; i++) {
     bool train = *globs->at[i] == '!';
     if (!globs->matched[i])
-      diag_doubt(d, PROBLEM_no_match, NULL, "--%s '%s' matches no %s", train ? "train" : option,
-                 globs->at[i] + train, kind);
+      diag_doubt(d, PROBLEM_no_match, NULL, "--%s '%s' matches no weight",
+                 train ? "train" : "freeze", globs->at[i] + train);
   }
 }
 
@@ -53,16 +53,19 @@ bool *choose_trained(Graph *g, const char *globs, Arena *scratch, Diag *d) {
       list.matched[k] = true;
     }
   }
-  warn_unmatched(&list, "freeze", "weight", d);
+  warn_unmatched(&list, d);
   return asked;
 }
 
-bool *find_detached(const Graph *g, const char *globs, Arena *scratch, Diag *d) {
+bool find_detached(const Graph *g, const char *globs, Arena *scratch, bool **out, Diag *d) {
   Globs list = split(globs, scratch);
-  bool *detached = arena_array(scratch, bool, g->n_ops);
+  bool *detached = *out = arena_array(scratch, bool, g->n_ops), ok = true;
   for_each_op(op, g)
     for (int k = 0; k < list.n; k++)
       if (str_glob(list.at[k], op_node(op))) detached[op->id] = list.matched[k] = true;
-  warn_unmatched(&list, "detach", "node", d);
-  return detached;
+  // Without one of its stops a model would be trained in another way than the one asked for.
+  for (int k = 0; k < list.n; k++)
+    if (!list.matched[k])
+      ok = diag_problem(d, PROBLEM_no_match, NULL, "--detach '%s' matches no node", list.at[k]);
+  return ok;
 }

@@ -9,7 +9,8 @@
 // that matches the label of a weight counts: it freezes the weight or, after a '!', trains it.
 // Warns of globs that match none.  Returns by value id whether a glob asks to train the weight.
 bool *choose_trained(Graph *g, const char *globs, Arena *scratch, Diag *d);
-// By op id, whether a glob matches the node of the op.  Warns of globs that match none.
-bool *find_detached(const Graph *g, const char *globs, Arena *scratch, Diag *d);
+// Sets by op id whether a glob matches the node of the op; false after a report of globs that match
+// none.
+bool find_detached(const Graph *g, const char *globs, Arena *scratch, bool **out, Diag *d);
 
 #endif

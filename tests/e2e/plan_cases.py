@@ -35,6 +35,9 @@ MODELS = {
     "gnn": dict(loss="cross_entropy(logits)",
                 inputs={"x": ("float", [16, 8]), "source": ("int", [32], 16), "target": ("int", [32], 16),
                         "labels": ("int", [], 16)}),
+    "evoformer": dict(loss="cross_entropy(logits)",
+                      inputs={"msa": ("float", [4, 8, 8]), "labels": ("int", [4, 8], 8)},
+                      flags=["--detach", "/h.1/Add_2,/h.1/Add_8,/h.1_1/Add_2,/h.1_1/Add_8"]),
     "unet_resize": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [8, 8], 8)}),
 }
 
@@ -52,7 +55,7 @@ INTERLACED, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES = (str(pathlib.Path
 PLANS = [
     ("dp", ALL, [4, 2, 8], [], [SUM]),
     ("dp", ["bert", "gpt", "moe"], [2, 4], ["--micro-batches", 2], [SUM]),
-    ("dp", ["unet", "unet_resize", "warp"], [2, 4], [], [SUM]),
+    ("dp", ["unet", "unet_resize", "warp", "evoformer"], [2, 4], [], [SUM]),
     ("dp", ["axial", "gpt", "bert"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SUM]),
     ("tp", ALL, [8, 2, 4], [], [SUM]),
     ("tp", ["gpt", "moe"], [2, 4], ["--micro-batches", 2], [SUM]),
@@ -112,8 +115,9 @@ PLANS = [
     ("pp_interlaced", ["gpt_tied", "vit", "bert"], [4, 2], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interlaced=2,tp=2", ["gpt", "moe"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_3f1b", ["recycle"], [4, 2], ["--micro-batches", 8], [MOVE]),
-    ("pp_3f1b=2,dp=2", ["recycle"], [4], ["--micro-batches", 4], [MOVE, SUM]),
-    ("tp=2,pp_3f1b=2", ["recycle"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp_3f1b", ["evoformer"], [2, 4], ["--micro-batches", 4], [MOVE]),
+    ("pp_3f1b=2,dp=2", ["recycle", "evoformer"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    ("tp=2,pp_3f1b=2", ["recycle", "evoformer"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_chimera", ["bert", "axial", "wide"], [4, 2], ["--micro-batches", 4], [MOVE]),
     ("pp_chimera", ["wide", "bert", "axial", "vit"], [2, 4], [], [MOVE]),
     ("pp_chimera=2,dp=2", ["vit", "moe"], [4], ["--micro-batches", 2], [MOVE, SUM]),

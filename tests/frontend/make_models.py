@@ -243,6 +243,16 @@ def detached():
     return m
 
 
+def copied():
+    """y = (h + h) v: one h through an Identity, the other through a function that copies it."""
+    f = helper.make_function("my", "Copy", ["a"], ["b"], [helper.make_node("Identity", ["a"], ["b"], name="of")],
+                             [helper.make_opsetid("", 17)])
+    return model([node("MatMul", "x w", "h", "/h"), node("Identity", "h", "c", "/copy"),
+                  helper.make_node("Copy", ["h"], ["f"], domain="my", name="/call"), node("Add", "c f", "a", "/add"),
+                  node("MatMul", "a v", "y", "/y")],
+                 [value("x", ["N", 2])], "y", [weight("w", 2, 2), weight("v", 2, 2)], functions=[f], domains=["my"])
+
+
 def told():
     """Initializers with the metadata of nnaot-export, which decides, whatever their names and values."""
     m = model([node("Gather", "embed ids", "e", "/embed"), node("Gather", "plain ids", "p", "/plain"),
@@ -746,7 +756,7 @@ def main():
     for f in (*make_attention.MODELS, *make_control_flow.MODELS, *make_lengths.MODELS, *make_sequences.MODELS,
               mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, shape_chain, positions, forms, forms_13,
               gradient, gradient_errors, quantized, quantized_errors, quantized_between, group_norm_of_pytorch, hostile,
-              signal_errors, dft_errors, types, too_large, named_twice, own_names, told, detached, origins, parameters,
+              signal_errors, dft_errors, types, too_large, named_twice, own_names, told, detached, copied, origins, parameters,
               constant_weights, diagonal, inference_forms, external, cycle, missing, twice, unknown, many_unknown, one_round,
               sequence_first, untrained, newer_opset, odd_inputs, recursion, dims, second, huge_weight, huge_result,
               short_weight, negative_dim, zero_byte, deep, merged, attribute, attribute_types, attribute_zero,

@@ -121,6 +121,97 @@ static void join_readers(Finder *f, int *same, bool *plain) {
   }
 }
 
+// By op id, whether a gradient goes back through the op of the model.
+static bool *find_trained_ops(const Finder *f) {
+  const Graph *g = f->s->g;
+  const Op *const *model = model_ops(g, f->arena);
+  bool *out = arena_array(f->arena, bool, g->n_ops);
+  for_each_op(op, g) {
+    const Op *of = op_part(op) == PART_backward ? model_op_of(f->s, op, model) : NULL;
+    if (of) out[of->id] = true;
+  }
+  return out;
+}
+
+// Joined units at the border of two forwards: those that compute a recycled value, and those that
+// read one.
+typedef struct Borders {
+  bool *makes, *reads;
+} Borders;
+
+// A recycled value is the result of a unit without gradients, of which the last forward has a
+// counterpart with gradients, and the operand of an op with a gradient.
+static Borders find_borders(const Finder *f, const int *same) {
+  const bool *trained = find_trained_ops(f);
+  int n = f->heads.n;
+  bool *unit_trained = arena_array(f->arena, bool, n), *last = arena_array(f->arena, bool, n);
+  Borders out = {arena_array(f->arena, bool, n), arena_array(f->arena, bool, n)};
+  for_each_op(op, f->s->g)
+    if (is_model(op) && f->of_op[op->id] >= 0 && trained[op->id]) {
+      unit_trained[f->of_op[op->id]] = true;
+      last[root_of(same, f->of_op[op->id])] = true;
+    }
+  for_each_op(op, f->s->g)
+    for (int i = 0; is_model(op) && trained[op->id] && i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      int own = f->of_op[op->id], from = def ? f->of_op[def->id] : UNIT_none;
+      if (own < 0 || from < 0 || unit_trained[from] || !last[root_of(same, from)]) continue;
+      out.makes[root_of(same, from)] = true;
+      out.reads[root_of(same, own)] = true;
+    }
+  return out;
+}
+
+// Units at the beginning of all forwards but the first, such as a norm of the recycled value, join
+// the unit after them that is in the first forward, too. They would otherwise follow the last unit
+// of the forward before, and gradients go back through that one's last stage.
+static void join_recycled(Finder *f, int *same) {
+  const Borders borders = find_borders(f, same);
+  const Graph *g = f->s->g;
+  int n = f->heads.n;
+  // A unit is in the first forward if none of its ops depends on a reader of a recycled value.
+  bool *after = arena_array(f->arena, bool, g->n_ops),
+       *late = arena_array(f->arena, bool, g->n_ops);
+  bool *late_unit = arena_array(f->arena, bool, n);
+  for_each_op(op, g) {
+    if (!is_model(op)) continue;
+    int unit = f->of_op[op->id];
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      int from = def ? f->of_op[def->id] : UNIT_none;
+      if (!def) continue;
+      after[op->id] |=
+          after[def->id] || (from >= 0 && from != unit && borders.makes[root_of(same, from)]);
+      late[op->id] |= late[def->id];
+    }
+    if (unit < 0) continue;
+    late[op->id] |= after[op->id] && borders.reads[root_of(same, unit)];
+    late_unit[unit] |= late[op->id];
+  }
+  bool *in_first = arena_array(f->arena, bool, n);
+  for (int i = 0; i < n; i++)
+    in_first[root_of(same, i)] |= !late_unit[i];
+  // By op, the first unit of the first forward that depends on it; n: none.
+  int *next = arena_array(f->arena, int, g->n_ops), *to = arena_array(f->arena, int, n);
+  for (int i = 0; i < n; i++)
+    to[i] = n;
+  for (const Op *op = g->last; op; op = op->prev) {
+    if (!is_model(op)) continue;
+    int root = f->of_op[op->id] >= 0 ? root_of(same, f->of_op[op->id]) : UNIT_none;
+    next[op->id] = n;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        if (u->user && is_model(u->user) && next[u->user->id] < next[op->id])
+          next[op->id] = next[u->user->id];
+    if (root >= 0 && in_first[root])
+      next[op->id] = root;
+    else if (root >= 0 && next[op->id] < to[root])
+      to[root] = next[op->id];
+  }
+  for (int i = 0; i < n; i++)
+    if (same[i] == i && !in_first[i] && to[i] < n) join_units(same, to[i], i);
+}
+
 static void merge_again(Finder *f) {
   int n = f->heads.n, *same = arena_array(f->arena, int, n), *to = arena_array(f->arena, int, n);
   bool *plain = arena_array(f->arena, bool, n);
@@ -134,6 +225,7 @@ static void merge_again(Finder *f) {
     int first = root_of(same, i - 1);
     if (plain[i] && first < i - 1 && plain[first + 1]) join_units(same, first + 1, i);
   }
+  join_recycled(f, same);
   // Units that are not in every forward join the first repeated unit after them, or the last one
   // before them, so that no stage consists of them alone.
   int least = n, last = -1;

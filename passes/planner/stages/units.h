@@ -13,7 +13,8 @@
 // In a model that goes through the same layers several times, as AlphaFold recycles, a layer of all
 // these forwards is one unit: an op that reads a weight joins the earlier reader with the same
 // operand of an op of the same kind; an op that reads none joins the op at its position after such
-// an op. Ops before the first of these layers, and after the last, are in one unit with it.
+// an op. Ops before the first of these layers, and after the last, are in one unit with it. So are
+// ops on the recycled value, such as a norm, which all forwards but the first begin with.
 
 #ifndef STAGES_UNITS_H
 #define STAGES_UNITS_H

@@ -160,6 +160,106 @@ class Recycle(nn.Module):
         return self.head(self.ln_f(y))
 
 
+class GatedAttention(nn.Module):
+    """AlphaFold's attention over the last dimension but one, of all in the dimension before; with a pair, that is its bias."""
+
+    def __init__(self, width, heads, pair):
+        super().__init__()
+        self.heads, self.norm = heads, nn.LayerNorm(width)
+        self.q, self.k, self.v = (nn.Linear(width, width, bias=False) for _ in range(3))
+        self.gate, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.pair = nn.ModuleList([nn.LayerNorm(pair), nn.Linear(pair, heads, bias=False)]) if pair else None
+        if pair:
+            nn.init.uniform_(self.pair[0].bias)                      # softmax cancels it: its gradient is 0 up to rounding
+
+    def forward(self, x, pair=None):                                 # (batch, a, b, width), (batch, b, b, pair)
+        a, b, width = (int(n) for n in x.shape[1:])
+        y = self.norm(x)
+        q, k, v = (f(y).reshape(-1, a, b, self.heads, width // self.heads).transpose(2, 3) for f in (self.q, self.k, self.v))
+        s = torch.matmul(q * (width // self.heads)**-0.5, k.transpose(-1, -2))
+        if self.pair is not None:
+            norm, bias = self.pair
+            s = s + bias(norm(pair)).permute(0, 3, 1, 2).unsqueeze(1)
+        o = torch.matmul(torch.softmax(s, -1), v).transpose(2, 3).reshape(-1, a, b, width)
+        return self.out(o * torch.sigmoid(self.gate(y)))
+
+
+class Triangle(nn.Module):
+    """Multiplicative update of the pairs along the edges that leave a node, or that arrive at one."""
+
+    def __init__(self, width, leaving):
+        super().__init__()
+        self.leaving, self.norm, self.inner = leaving, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.a, self.b, self.gate_a, self.gate_b, self.out, self.gate = (nn.Linear(width, width) for _ in range(6))
+
+    def forward(self, z):                                            # (batch, R, R, width)
+        y = self.norm(z)
+        a = self.a(y) * torch.sigmoid(self.gate_a(y))
+        b = self.b(y) * torch.sigmoid(self.gate_b(y))
+        a, b = (a.permute(0, 3, 1, 2), b.permute(0, 3, 2, 1)) if self.leaving else (a.permute(0, 3, 2, 1), b.permute(0, 3, 1, 2))
+        return self.out(self.inner(torch.matmul(a, b).permute(0, 2, 3, 1))) * torch.sigmoid(self.gate(y))
+
+
+class Transition(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return self.down(F.relu(self.up(self.norm(x))))
+
+
+class EvoformerBlock(nn.Module):
+    def __init__(self, width, pair, outer):
+        super().__init__()
+        self.rows, self.columns = GatedAttention(width, 2, pair), GatedAttention(width, 2, 0)
+        self.msa, self.pairs = Transition(width), Transition(pair)
+        self.norm, self.left, self.right = nn.LayerNorm(width), nn.Linear(width, outer), nn.Linear(width, outer)
+        self.outer = nn.Linear(outer * outer, pair)
+        self.leaving, self.arriving = Triangle(pair, True), Triangle(pair, False)
+        self.start, self.end = GatedAttention(pair, 2, pair), GatedAttention(pair, 2, pair)
+
+    def forward(self, m, z):                                         # (batch, S, R, width), (batch, R, R, pair)
+        m = m + self.rows(m, z)
+        m = m + self.columns(m.transpose(1, 2)).transpose(1, 2)
+        m = m + self.msa(m)
+        y = self.norm(m)
+        s, r, outer = int(m.shape[1]), int(m.shape[2]), self.left.out_features
+        o = torch.matmul(self.left(y).permute(0, 2, 3, 1).reshape(-1, r * outer, s), self.right(y).reshape(-1, s, r * outer))
+        o = o.reshape(-1, r, outer, r, outer).transpose(2, 3).reshape(-1, r, r, outer * outer)
+        z = z + self.outer(o)
+        z = z + self.leaving(z)
+        z = z + self.arriving(z)
+        z = z + self.start(z, z)
+        z = z + self.end(z.transpose(1, 2), z).transpose(1, 2)
+        return m, z + self.pairs(z)
+
+
+class Evoformer(nn.Module):
+    """AlphaFold2's trunk with its recycling: three passes, each on the input and on trained norms of both results of the
+    pass before, which are detached.  The first pass has nothing to recycle."""
+
+    TIMES, PAIR = 3, 8
+
+    def __init__(self):
+        super().__init__()
+        self.msa, self.left, self.right = nn.Linear(8, WIDTH), nn.Linear(8, self.PAIR), nn.Linear(8, self.PAIR)
+        self.last_m, self.last_z = nn.LayerNorm(WIDTH), nn.LayerNorm(self.PAIR)
+        self.h = nn.ModuleList(EvoformerBlock(WIDTH, self.PAIR, 4) for _ in range(2))
+        self.masked, self.distogram = nn.Linear(WIDTH, 8), nn.Linear(self.PAIR, 8)
+
+    def forward(self, msa):                                          # (batch, S, R, 8)
+        m0, target = self.msa(msa), msa[:, 0]
+        z0 = self.left(target).unsqueeze(2) + self.right(target).unsqueeze(1)
+        m, z = m0, z0
+        for i in range(self.TIMES):
+            if i:
+                m, z = m0 + self.last_m(m.detach()), z0 + self.last_z(z.detach())
+            for block in self.h:
+                m, z = block(m, z)
+        return self.masked(m) + self.distogram(z).mean((1, 2), keepdim=True)
+
+
 class Unet(nn.Module):
     """A U-Net on images of 8x8: two steps down, two steps up by transposed convolutions or by interpolation."""
 
@@ -398,4 +498,4 @@ def model(name):
     if name in ("unet", "unet_resize"):
         return unet(name == "unet")
     return {"vit": Vit, "axial": Axial, "recycle": Recycle, "warp": Warp, "tagger": Tagger, "mixtral": Mixtral,
-            "swin": Swin, "gnn": Gnn}[name]()
+            "swin": Swin, "gnn": Gnn, "evoformer": Evoformer}[name]()
