@@ -331,7 +331,7 @@ int nnrt_error(int code, const char *fmt, ...) __attribute__((format(printf, 2, 
 enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORTED, NNRT_VALUE };
 // The same for a label or an index outside of least .. limit - 1, with the row of the label, or the
 // number of the index, among those that the kernel reads.  Returns NNRT_INDEX.
-enum NnrtFound { FOUND_label, FOUND_index, FOUND_length, FOUND_count };
+enum NnrtFound { FOUND_label, FOUND_index, FOUND_length, FOUND_count, FOUND_capacity };
 int nnrt_found(enum NnrtFound kind, long long value, long long place, long long least,
                long long limit);
 

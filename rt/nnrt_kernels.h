@@ -34,6 +34,10 @@ int nnrt_zero(void *y, int64_t bytes);
 int nnrt_copy(void *y, const void *x, int64_t bytes);
 
 // Attributes as structs: the fields have the order of the braces in the row of ops.def.
+typedef struct NnrtSlots {
+  int64_t experts, parts, capacity, choices; // choices: rows for each token; 0: 1
+  bool drop;                                 // rows beyond the capacity
+} NnrtSlots;
 typedef struct NnrtGather {
   int64_t axis, batch;
   bool embedding;
@@ -207,6 +211,23 @@ int nnrt_det_back_f32(float *dx, const float *x, const float *dy, int64_t m, int
                          int64_t width, const NnrtGather *attrs, int64_t from, int64_t all);
 NNRT_BY_SIZE(NNRT_GATHER)
 #undef NNRT_GATHER
+// Experts.  y (groups, rows): a slot for each row, from its expert, x (groups, rows), -1 for none.
+int nnrt_expert_slots_i32(int64_t *y, const int32_t *x, int64_t groups, int64_t rows,
+                          const NnrtSlots *s);
+int nnrt_expert_slots_i64(int64_t *y, const int64_t *x, int64_t groups, int64_t rows,
+                          const NnrtSlots *s);
+// The rows of x (groups, rows, …) at their slots, of slots_shape, in y, of y_shape: (parts, groups,
+// capacity, …); zeros, or -1 if `none`, in the others.  y begins with part `from` of `all`; collect
+// is the reverse.
+#define NNRT_SLOT_ROWS(size)                                                                       \
+  int nnrt_dispatch_##size(void *y, const void *x, const int64_t *slots, int64_t y_ndim,           \
+                           const int64_t *y_shape, const int64_t *slots_shape, int64_t from,       \
+                           int64_t all, bool none);                                                \
+  int nnrt_collect_##size(void *y, const void *x, const int64_t *slots, int64_t x_ndim,            \
+                          const int64_t *x_shape, const int64_t *slots_shape, int64_t from,        \
+                          int64_t all);
+NNRT_BY_SIZE(NNRT_SLOT_ROWS)
+#undef NNRT_SLOT_ROWS
 // y = x with the rows of u (before axis, index shape, after axis) in the place of those indexed, or
 // combined with them in the order of the indices.  Indices, `from` and `all` as in gather.
 #define NNRT_SCATTER(name, type)                                                                   \

@@ -233,6 +233,19 @@ int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t 
                            const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
                            int64_t all);
 
+// Experts.  Row i of y (rows, n) = row i of x (rows, k) times matrix `index[i]` of w, of w_shape:
+// (experts, k, n), or (experts, n, k) if `trans`; zeros if that is -1 or not one of w, which begins
+// with expert `from` of `all`.  Indices have `width` bytes.  `parts`: dimension 0 of at_shape is
+// parts, each with as many rows and experts as the others; rows of other parts' experts are zero.
+int NNRT_NAME(grouped_linear)(NNRT_T *y, const NNRT_T *w, const NNRT_T *x, const void *index,
+                              int64_t at_ndim, const int64_t *at_shape, const int64_t *w_shape,
+                              int64_t from, int64_t all, int64_t width, bool trans, bool parts);
+// dw of w_shape: for each expert the sum over its rows of x' dy, or dy' x if `trans`
+int NNRT_NAME(grouped_linear_back_w)(float *dw, const void *index, const NNRT_T *x,
+                                     const NNRT_T *dy, int64_t at_ndim, const int64_t *at_shape,
+                                     const int64_t *w_shape, int64_t from, int64_t all,
+                                     int64_t width, bool trans, bool parts);
+
 // Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or
 // 0 if nnrt_random_uniform(seed, step, key, index in the whole) is below `ratio`.  That tensor may
 // itself begin at `piece_start` of one of shape `piece_of`, and then indices in that count; or

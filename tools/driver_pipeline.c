@@ -34,6 +34,15 @@ static const char *programs_text(Arena *a, const Plan *plan, int64_t least) {
   return b.n ? b.at : "dp";
 }
 
+// "2,4": the ranks of these programs.
+static const char *ranks_text(Arena *a, const Plan *plan, int64_t least) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < plan->n; i++)
+    if (plan->at[i].size >= least)
+      strbuf_addf(&b, "%s%lld", b.n ? "," : "", (long long)plan->at[i].size);
+  return b.n ? b.at : NULL;
+}
+
 static const TargetInfo *target_of(const Settings *s) {
   return &target_info[s->backend.target.target];
 }
@@ -64,6 +73,7 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("init", "seed", s->init[6] == ':' ? s->init + 7 : "0"); // of random or random:SEED
   // A program may change the model of a single rank, as pieces and recompute do.
   OPTION("transform", "plan", programs_text(a, &c->plan, 1));
+  OPTION("transform", "ranks", ranks_text(a, &c->plan, 1));
   OPTION("eval_graph", "metrics", s->loss);
   OPTION("autodiff", "freeze", frozen(a, s, false));
   // The import does it for a model, whose nodes may have no op.

@@ -118,6 +118,12 @@ static int64_t index_bound(const Value *v, int depth) {
       here = first->dim[attr_i(op, "axis")];
     else if (op->kind == OP_gather_back && u->index == 0)
       here = value_whole(op->out[0])->dim[attr_i(op, "axis")];
+    else if (op->kind == OP_grouped_linear && u->index == 2)
+      here = first->dim[0];
+    else if (op->kind == OP_grouped_linear_back_w && u->index == 0)
+      here = value_whole(op->out[0])->dim[0];
+    else if (op->kind == OP_expert_slots)
+      here = attr_i(op, "experts");
     else if ((op->kind == OP_cross_entropy || op->kind == OP_nll ||
               op->kind == OP_cross_entropy_back) &&
              u->index == 1)

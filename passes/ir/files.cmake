@@ -35,6 +35,7 @@ set(IR_FILES
   ir/ops/det.c
   ir/ops/elementwise.c
   ir/ops/elementwise_grad.c
+  ir/ops/experts.c
   ir/ops/fused_attention.c
   ir/ops/fused_linear.c
   ir/ops/graphs.c

@@ -2,6 +2,8 @@
 //
 //     split losses   a plan may split a loss over its classes (split_classes.h): the model's is then
 //                    replaced by the same loss in so many parts
+//     experts        a plan may put the rows of experts in slots (dispatch_experts.h): so are the
+//                    model's then
 //     joined ops     are replaced by their definitions (ir/definition.h), and ops that run a graph by
 //                    its ops, as the proof follows them in the distributed program
 
@@ -9,6 +11,7 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "prove_state.h"
+#include "simplify/dispatch_experts.h"
 #include "simplify/split_classes.h"
 
 const Graph *entry_named(const Module *m, const char *name) {
@@ -48,6 +51,34 @@ static bool split_losses(const Module *model, const Module *m, Module **with, Di
       Op *loss = op_like(entry_named(*with, g->name), OP_cross_entropy, op);
       const Type *logits = loss->in[0].value->type;
       if (!split_classes(loss, (int)(logits->dim[logits->ndim - 1] / part), d)) return false;
+    }
+  }
+  for (Graph *g = *with ? (*with)->graphs : NULL; g; g = g->next)
+    graph_renumber(g);
+  return true;
+}
+
+// -- Rows of experts in slots ----------------------------------------------------------------
+
+// Applies dispatch_experts to the mixtures whose rows the plan puts in slots, in a clone of the
+// model's program.  Slots without `drop` lose no row, so dispatch_experts promises that the program
+// stays equivalent.
+static bool dispatch_all(const Module *model, const Module *m, Module **with, Diag *d) {
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    for_each_op(op, g) {
+      if (op->kind != OP_expert_slots || attr_i(op, "drop")) continue;
+      const Graph *is = entry_named(*with ? *with : model, g->name);
+      if (!is || op_like(is, OP_expert_slots, op) || !op_like(is, OP_grouped_linear, op)) continue;
+      if (!*with) *with = module_clone(model);
+      Op *first = op_like(entry_named(*with, g->name), OP_grouped_linear, op);
+      // The load of the products is for estimates: that of the plan.
+      Dispatch to = {.parts = attr_i(op, "parts"), .capacity = attr_i(op, "capacity")};
+      to.groups = value_whole(op->in[0].value)->dim[0];
+      for_each_op(product, g)
+        if (product->kind == OP_grouped_linear && op_like(first->graph, OP_grouped_linear, product))
+          to.load = attr_f(product, "load");
+      if (!dispatch_experts(first, &to, d)) return false;
     }
   }
   for (Graph *g = *with ? (*with)->graphs : NULL; g; g = g->next)
@@ -111,5 +142,6 @@ static bool expand_joined(const Module *model, Module **with, Diag *d) {
 }
 
 bool prove_model(const Module *model, const Module *m, Module **with, Diag *d) {
-  return split_losses(model, m, with, d) && expand_joined(*with ? *with : model, with, d);
+  return split_losses(model, m, with, d) && dispatch_all(*with ? *with : model, m, with, d) &&
+         expand_joined(*with ? *with : model, with, d);
 }

@@ -5,6 +5,7 @@
 //     GELU and swish                  raise_gelu.c
 //     softmax and its logarithm       raise_softmax.c
 //     attention                       raise_attention.c, raise_mask.c
+//     products of experts             raise_experts.c
 //
 // One op has one kernel that reads its operands once, and a gradient that needs neither the scores
 // of attention nor the six intermediate results of a norm. A pattern with inner values that are
@@ -33,6 +34,7 @@ static const struct {
     {raise_attention, "attention"},
     {raise_grouped_heads, "attention of grouped heads"},
     {raise_seq_major, "attention with the sequence first"},
+    {raise_experts, "products of experts"},
 };
 
 // Raises all matches of the pattern. Returns their number.

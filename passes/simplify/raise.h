@@ -89,6 +89,7 @@ bool is_causal_mask(Raise *r, const Value *v, int64_t t, int64_t s, MaskKind kin
 // Replaces the pattern of `root` by one op; false if it does not match.
 typedef bool RaiseFn(Raise *r, Op *root);
 RaiseFn raise_norm, raise_sigmoid, raise_softplus, raise_gelu, raise_gelu_tanh, raise_swish,
-    raise_softmax, raise_log_softmax, raise_attention, raise_grouped_heads, raise_seq_major;
+    raise_softmax, raise_log_softmax, raise_attention, raise_grouped_heads, raise_seq_major,
+    raise_experts;
 
 #endif

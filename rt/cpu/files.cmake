@@ -6,7 +6,7 @@ set(CPU_FILES
     cpu/softmax.c cpu/norm.c cpu/batch_norm.c
     cpu/attention.c cpu/attention_back.c cpu/loss.c
     cpu/recurrent.c cpu/lstm.c cpu/gru.c cpu/rnn.c
-    cpu/reduce.c cpu/scan.c cpu/top_k.c cpu/det.c cpu/lookup.c cpu/scatter.c cpu/select.c
+    cpu/reduce.c cpu/scan.c cpu/top_k.c cpu/det.c cpu/lookup.c cpu/scatter.c cpu/select.c cpu/experts.c
     cpu/shape.c cpu/pad.c cpu/dropout.c cpu/noise.c cpu/optimizers.c)
 
 # Vector code for square roots and comparisons without any change of results; fused multiply-add, also

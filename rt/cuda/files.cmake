@@ -12,5 +12,5 @@ set(CUDA_FILES cuda/ranks.cu cuda/copy.cu
     cuda/batch_norm.cu cuda/batch_norm_sums.cu cuda/checksums.cu cuda/dropout.cu cuda/loss.cu cuda/narrow.cu
     cuda/norm_f32.cu cuda/norm_bf16.cu cuda/norm_f16.cu cuda/optimizers.cu
     cuda/pool.cu cuda/reduce.cu cuda/resample.cu cuda/scan.cu cuda/softmax.cu cuda/softmax_back.cu cuda/sum_squares.cu
-    cuda/epilogue.cu cuda/random.cu cuda/lookup.cu cuda/scatter.cu cuda/select.cu cuda/top_k.cu cuda/det.cu cuda/noise.cu cuda/pack.cu cuda/pad.cu cuda/shape.cu cuda/boxes.cu
+    cuda/epilogue.cu cuda/random.cu cuda/lookup.cu cuda/scatter.cu cuda/select.cu cuda/experts.cu cuda/top_k.cu cuda/det.cu cuda/noise.cu cuda/pack.cu cuda/pad.cu cuda/shape.cu cuda/boxes.cu
     cuda/attention_kernels.cu cuda/conv_kernels.cu cuda/recurrent.cu)

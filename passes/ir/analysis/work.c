@@ -100,6 +100,16 @@ static void add_products(OpWork *w, const Dims *dims, int products) {
   add(w, letters, flops, 0, 0);
 }
 
+// A product with one matrix for each row of operand 1, or for some of the rows: of w x and the
+// result, or of x and the adjoints of the results.
+static void add_grouped(OpWork *w, const Op *op, const Dims *dims, const Value *y,
+                        const Term *term) {
+  const Type *x = op->in[1].value->type;
+  double load = attr_f(op, "load"), k = (double)x->dim[x->ndim - 1];
+  add(w, in_letters(dims, 1) | letters_of(dims, term), 2 * count(y) * k * (load > 0 ? load : 1), 0,
+      0);
+}
+
 // In every step the product of the state with each of `columns` rows of the recurrent weight, or of
 // their adjoints with it.
 static void add_recurrence(OpWork *w, const Dims *dims, const Value *columns, const Term *term,
@@ -133,6 +143,8 @@ static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
   case OP_rnn_back: add_recurrence(w, dims, op->out[0], &out[0], op->in[2].value); return;
   case OP_det: add_determinant(w, dims, op->in[0].value, &in[0], 1); return;
   case OP_det_back: add_determinant(w, dims, op->in[0].value, &in[0], 4); return;
+  case OP_grouped_linear: add_grouped(w, op, dims, op->out[0], &out[0]); return;
+  case OP_grouped_linear_back_w: add_grouped(w, op, dims, op->in[2].value, &in[2]); return;
   case OP_classifier_back: add_products(w, dims, 3); return; // the logits and two gradients
   }
   // Any other op with a prepared kernel is one product with an epilogue.

@@ -1,6 +1,7 @@
 // Changes that plan programs make: of the model, in function `model`, and of the step.
 //
 //     unpack(qkv)                                   a fused product of q, k and v becomes three
+//     dispatch_experts(fc1, {parts = 4})            rows of experts in slots, for an all_to_all
 //     split_loss(loss, "tp")                        ops of a cross entropy over sharded classes
 //     recompute(layer)                              recomputes their saved activations in backward
 //     swap(layer)                                   offloads these to host memory until backward
@@ -12,6 +13,7 @@
 // Each call is checked, implemented in a file of its own (pieces.h, unpack.h, split_classes.h), and
 // recorded, so that a saved plan repeats it (record.h).
 
+#include <math.h>
 #include <string.h>
 
 #include "base/vec.h"
@@ -21,6 +23,7 @@
 #include "lua_graph.h"
 #include "planner/saved/record.h"
 #include "sharding/decide.h"
+#include "simplify/dispatch_experts.h"
 #include "simplify/split_classes.h"
 #include "unpack.h"
 
@@ -129,6 +132,67 @@ static int unpack(lua_State *l) {
   return 1;
 }
 
+// A number of the table `arg`, or `otherwise`.
+static double field(lua_State *l, int arg, const char *name, double otherwise) {
+  if (lua_isnoneornil(l, arg)) return otherwise;
+  luaL_checktype(l, arg, LUA_TTABLE);
+  lua_getfield(l, arg, name);
+  double x = luaL_optnumber(l, -1, otherwise);
+  lua_pop(l, 1);
+  return x;
+}
+
+// Rows of the batch that divide those of the experts; 1 if there are none.
+static int64_t groups_of(const Graph *g, int64_t rows) {
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->role != ROLE_input || v->whole || v->type->ndim < 1) continue;
+    if (v->type->dim[0] > 0 && rows % v->type->dim[0] == 0) return v->type->dim[0];
+  }
+  return 1;
+}
+
+// dispatch_experts(op, {parts=, capacity=, imbalance=}): puts the rows of the mixture of a
+// grouped_linear in slots.  Returns the number of slots of a part for each group.
+static int put_in_slots(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  Op *op = plan_op(l, 1);
+  if (p->n_axes) return FAIL(l, op->loc, "the model is as it is now: this belongs into 'model'");
+  if (op->kind != OP_grouped_linear || attr_i(op, "parts"))
+    return FAIL(l, op->loc, "%s is no grouped_linear of all experts", op_info[op->kind].name);
+  op = dispatch_first(op);
+  int64_t experts = dispatch_experts_of(op), rows = dispatch_rows_of(op);
+  double parts = field(l, 2, "parts", (double)experts);
+  double capacity = field(l, 2, "capacity", 0), imbalance = field(l, 2, "imbalance", 1);
+  Dispatch to = {.groups = groups_of(op->graph, rows)};
+  if (!(parts >= 1 && parts <= (double)experts) || experts % (int64_t)parts != 0)
+    return FAIL(l, op->loc, "%lld experts are not %g equal parts", (long long)experts, parts);
+  if (!(capacity == 0 || capacity >= 1))
+    return FAIL(l, op->loc, "a capacity of %g times the mean loses rows", capacity);
+  if (!(imbalance >= 1 && imbalance <= (double)experts))
+    return FAIL(l, op->loc, "the busiest part has 1 to %lld times the mean of rows, not %g",
+                (long long)experts, imbalance);
+  to.parts = (int64_t)parts;
+  // Without a capacity, one that no rows exceed.
+  int64_t bound = dispatch_bound(op, to.parts, to.groups);
+  double mean = (double)(rows / to.groups) / (double)to.parts, wanted = ceil(mean * capacity);
+  to.capacity = capacity == 0 || wanted >= (double)bound ? bound : (int64_t)wanted;
+  double load = imbalance * mean / (double)to.capacity;
+  to.load = load < 1 ? load : 1;
+  Record *r = p->s->record;
+  // The name for the record must be taken before the op is replaced.
+  record_before(r, &op, 1);
+  const char *name = record_op(r, op);
+  if (!dispatch_experts(op, &to, p->box.d)) return FAIL(l, NULL, "the experts stay as they are");
+  if (r)
+    record_call(r, p->s->g,
+                "dispatch_experts(%s, { parts = %lld, capacity = %.17g, imbalance = %.17g })", name,
+                (long long)to.parts, capacity, imbalance);
+  plan_changed(p);
+  lua_pushinteger(l, to.capacity);
+  return 1;
+}
+
 // -- Recomputed and offloaded lists --------------------------------------------------------------
 
 // A mark of ops: the number of their list, 0 for none.
@@ -224,6 +288,7 @@ static int optimizer_in_backward(lua_State *l) {
 
 const luaL_Reg plan_changes[] = {
     {"cross_barrier", cross_barrier},
+    {"dispatch_experts", put_in_slots},
     {"offload", offload},
     {"optimizer_in_backward", optimizer_in_backward},
     {"pin", pin},

@@ -54,7 +54,7 @@ static int apply(lua_State *l) {
            at.nparams == 1 ? "is" : "es", n);
     }
     ok = n ? program_step(other, p->s, axis, n)
-           : program_model(other, p->s->g, p->layers, p->s->record);
+           : program_model(other, p->s->g, p->layers, p->ranks, p->s->record);
     plan_changed(p);
     p->n_searches = other->n_searches;
     p->n_prices = other->n_prices;
@@ -313,13 +313,14 @@ PlanLayers *plan_layers_new(Arena *a) {
   return layers;
 }
 
-bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, struct Record *record) {
+bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, int ranks, struct Record *record) {
   if (!has_function(p, "model")) return true;
   Sharding s = {.g = g, .scratch = p->box.arena, .record = record};
   p->s = &s;
   p->layers = layers;
   plan_changed(p);
   p->n_axes = 0;
+  p->ranks = ranks;
   allow_memory(p, g);
   bool ok = sandbox_call(&p->box, call_model, p, 0);
   p->s = NULL;

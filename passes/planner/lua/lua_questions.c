@@ -393,18 +393,20 @@ static int refuse(lua_State *l) {
   return 0;
 }
 
+// ranks(): in `model`, the ranks of the program; nil if they are not decided yet.
+static int count_ranks(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  if (p->n_axes) return FAIL(l, NULL, "ranks is for 'model': 'step' has size(axis)");
+  if (!p->ranks) return 0;
+  lua_pushinteger(l, p->ranks);
+  return 1;
+}
+
 // -- The table of queries ----------------------------------------------------------------------
 
 const luaL_Reg plan_questions[] = {
-    {"glob", matches},
-    {"ops", list_ops},
-    {"op", find_op},
-    {"blocks", list_blocks},
-    {"layers", list_layers},
-    {"params", list_params},
-    {"graph", graph_name},
-    {"products", products},
-    {"refuse", refuse},
-    {"size", axis_size},
-    {NULL, NULL},
+    {"glob", matches},       {"ops", list_ops},       {"op", find_op},
+    {"blocks", list_blocks}, {"layers", list_layers}, {"params", list_params},
+    {"graph", graph_name},   {"products", products},  {"refuse", refuse},
+    {"ranks", count_ranks},  {"size", axis_size},     {NULL, NULL},
 };

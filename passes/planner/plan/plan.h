@@ -80,7 +80,7 @@ int64_t program_micro_batches(PlanProgram *p, const Loc **loc);
 // `layers` is of the graph: all programs of the plan share it.  False after an error.
 typedef struct PlanLayers PlanLayers;
 PlanLayers *plan_layers_new(Arena *a);
-bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, struct Record *record);
+bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, int ranks, struct Record *record);
 // Runs its function `step`, which adds constraints along `axis[n]`, axes of the mesh.  False after
 // an error.
 bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n);

@@ -1,12 +1,22 @@
 // Changes of the model by the programs of a plan, their functions `model`, before autodiff. The
 // gradients are those of the changed model, by the chain rule.
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "pass.h"
 #include "plan.h"
 
+// Entry `i` of a list of numbers, "2,4"; 0 if there is none.
+static int number_at(const char *list, int i) {
+  for (; list && i > 0; i--)
+    if ((list = strchr(list, ','))) list++;
+  return list ? atoi(list) : 0;
+}
+
 bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
   // Program by program, as the plan lists them.
-  const char *plan = opt_str(o, "plan");
+  const char *plan = opt_str(o, "plan"), *ranks = opt_str(o, "ranks");
   int n = 1;
   for (const char *c = plan; c && *c; c++)
     n += *c == ',';
@@ -23,7 +33,7 @@ bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
     bool ok = true;
     PlanLayers **own = layers;
     for_each_graph(g, m) {
-      if (ok && g->entry) ok = program_model(p, g, *own, opt_record(o));
+      if (ok && g->entry) ok = program_model(p, g, *own, number_at(ranks, i), opt_record(o));
       own++;
     }
     program_close(p);

@@ -1,9 +1,56 @@
 -- Expert parallelism: every rank has its experts of a mixture, and all other weights.
 --
--- Experts are the batch dimension of a batched product with a weight: one matrix per expert. The
--- mixture's sum over experts is a partial sum over ranks.
+-- Experts that rows are routed to (grouped_linear) exchange rows. Every rank has its rows of the
+-- batch, as with dp; an all_to_all brings those of a mixture to the ranks of their experts, another
+-- one takes the results back (GShard, section 3.2).
+--
+-- Experts that all compute all rows are the batch dimension of a batched product with a weight: one
+-- matrix per expert. The mixture's sum over experts is a partial sum over ranks.
+
+local capacity = 0  -- of the mean number of rows; 0: rows that the worst routing needs
+local imbalance = 1 -- rows of the busiest rank's experts, of the mean, for estimates
+
+function model()
+  local i = 1
+  while ops("grouped_linear")[i] do
+    local op = ops("grouped_linear")[i]
+    local experts, parts = op.inputs[1].shape[1], ranks()
+    -- Ranks that cannot share the experts equally share parts of one expert each, and refuse.
+    if not parts or experts % parts ~= 0 then parts = experts end
+    if op:attribute("parts") then
+      i = i + 1
+    else
+      dispatch_experts(op, { parts = parts, capacity = capacity, imbalance = imbalance })
+    end
+  end
+end
+
+-- Products of routed experts, and the ops between them, whose first dimension is the part.
+local function routed()
+  local list, inside = {}, {}
+  for _, op in ipairs(ops(nil, "forward")) do
+    local v = op.inputs[1]
+    local product = op.kind == "grouped_linear" and op:attribute("parts")
+    local between = op.kind ~= "collect" and v and v.def and inside[v.def]
+    if product or between then
+      inside[op] = true
+      list[#list + 1] = op
+    end
+  end
+  return list
+end
 
 function step(axis)
+  local list = routed()
+  for _, op in ipairs(list) do
+    local part = op:result_letter(1, 0)
+    if not can(op, part, axis) then
+      refuse(op, ("%d experts cannot be shared by %d ranks equally"):format(op.inputs[1].shape[1], size(axis)))
+    else
+      op_trans(op, part, axis)
+    end
+  end
+  if #list > 0 then apply("dp", axis) end
   for _, op in ipairs(ops("matmul", "forward")) do
     for i, w in ipairs(op.inputs) do
       local weight = w.source

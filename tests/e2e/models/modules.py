@@ -376,11 +376,34 @@ class Router(nn.Module):
         return (y * p.t().unsqueeze(-1)).sum(0).reshape(-1, LENGTH, WIDTH)
 
 
-class Mixtral(nn.Module):
+class Routed(nn.Module):
+    """Mixtral's experts as transformers exports them (batched_mm): a row for each token and choice, times the matrices of its
+    expert alone; one product for the gate and the value of SwiGLU."""
+
+    N, INSIDE = 8, 8
+
     def __init__(self):
         super().__init__()
+        self.gate = nn.Linear(WIDTH, self.N, bias=False)
+        self.gate_up = nn.Parameter(torch.randn(self.N, 2 * self.INSIDE, WIDTH) * WIDTH**-0.5)
+        self.down = nn.Parameter(torch.randn(self.N, WIDTH, self.INSIDE) * self.INSIDE**-0.5)
+
+    def forward(self, x):
+        x = x.reshape(-1, WIDTH)
+        p, index = F.softmax(self.gate(x), -1).topk(2, -1)
+        p = p / p.sum(-1, keepdim=True)
+        expert = index.reshape(-1)
+        rows = x.unsqueeze(1).expand(-1, 2, -1).reshape(-1, WIDTH)
+        gate, up = torch.bmm(self.gate_up[expert], rows.unsqueeze(-1)).squeeze(-1).chunk(2, -1)
+        y = torch.bmm(self.down[expert], (F.silu(gate) * up).unsqueeze(-1)).squeeze(-1)
+        return (y * p.reshape(-1, 1)).reshape(-1, 2, WIDTH).sum(1).reshape(-1, LENGTH, WIDTH)
+
+
+class Mixtral(nn.Module):
+    def __init__(self, experts=Router):
+        super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
-        self.attn, self.experts = (nn.ModuleList(make() for _ in range(2)) for make in (GroupedAttention, Router))
+        self.attn, self.experts = (nn.ModuleList(make() for _ in range(2)) for make in (GroupedAttention, experts))
         self.norm = nn.ModuleList(RmsNorm() for _ in range(5))
         self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
@@ -495,6 +518,8 @@ def model(name):
         return Tokens(lambda: Mlp(0.0), causal=False)
     if name == "moe":
         return Tokens(Experts, causal=True)
+    if name == "routed":
+        return Mixtral(Routed)
     if name in ("unet", "unet_resize"):
         return unet(name == "unet")
     return {"vit": Vit, "axial": Axial, "recycle": Recycle, "warp": Warp, "tagger": Tagger, "mixtral": Mixtral,
