@@ -372,17 +372,11 @@ static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
   return letter >= 0 && dims_position(dims, &dims->in[u->index], letter) == dim;
 }
 
-// Whether every reader of a produced value takes the slice: its only reader asks for it.
-static bool all_take_cut(const Sharding *s, const Value *v, int dim, int axis) {
-  for (const Use *u = v->uses; u && v->uses->next; u = u->next)
-    if (!u->user || !takes_cut(s, u, dim, axis)) return false;
-  return v->def;
-}
-
 // Whether `v` may be sharded for an op that reads it: all readers take it so, or `v` is a weight,
 // or the cast of one, and only its update needs it whole.
 static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
-  if (all_take_cut(s, v, dim, axis)) return true;
+  // A single reader is the op that asks.
+  if (v->def && (!v->uses->next || all_take_cut(s, v, dim, axis))) return true;
   while (v->def && v->def->kind == OP_cast)
     v = v->def->in[0].value;
   if (v->def) return false;
