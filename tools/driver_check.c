@@ -393,13 +393,14 @@ bool check_explained(const Settings *s, const Module *m, Arena *a, Diag *d) {
 
 // -- After the passes --------------------------------------------------------------------------
 
-// Whether ranks have more than one row in a micro-batch, so that there may be more micro-batches.
-static bool has_rows(const Module *m) {
-  for (int i = 0; m->graphs && i < m->graphs->n_params; i++) {
-    const Value *v = m->graphs->params[i];
-    if (v->role == ROLE_input && v->type->ndim > 0 && v->type->dim[0] == 1) return false;
-  }
-  return true;
+// Whether a micro-batch has more than one row on a rank, so that there can be more micro-batches.
+static bool has_rows_left(const Module *m) {
+  for_each_graph(g, m)
+    for (int i = 0; g->entry && i < g->n_params; i++) {
+      const Value *v = g->params[i];
+      if (value_has_batch(v) && v->type->dim[0] > 1) return true;
+    }
+  return false;
 }
 
 bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
@@ -422,9 +423,11 @@ bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
       d, NULL, "the plan does not fit: rank %d needs %lld bytes, and its device of '%s' has %.0f",
       n.rank, (long long)n.peak_bytes, cluster->name, cluster_device(cluster, n.rank).memory);
   diag_note(d, NULL, "%s", needs_text(a, &n));
-  bool rows = has_rows(m), alone = s->ranks == 1;
-  diag_hint(d, "--plan auto takes one that fits, if there is any%s%s%s",
-            rows || alone ? "; so may " : "", rows ? "more --micro-batches" : "",
-            alone ? rows ? ", or more ranks, -g" : "more ranks, -g" : "");
+  bool rows = has_rows_left(m), ranks = s->ranks == 1;
+  diag_hint(d, "--plan auto takes one that fits, if there is any%s%s",
+            rows    ? "; so may more --micro-batches"
+            : ranks ? "; so may more ranks, -g"
+                    : "; each micro-batch has one row of a rank already",
+            rows && ranks ? ", or more ranks, -g" : "");
   return false;
 }
