@@ -96,6 +96,16 @@ static Partition *random_partition(Arena *a, Random *r, const Shape *s) {
       p->by_whole[i * n + k] = i == k ? 0 : below(r, 10) * 0.05;
     }
   }
+  // Half of the problems have bytes that pass, and several micro-batches in flight.
+  if (below(r, 2)) {
+    double *passing = arena_array(a, double, s->units), *in_flight = arena_array(a, double, n);
+    for (int u = 0; u < s->units; u++)
+      passing[u] = below(r, 30);
+    for (int i = 0; i < n; i++)
+      in_flight[i] = s->ranks - p->run[i].first;
+    p->passing = passing;
+    p->in_flight = in_flight;
+  }
   add_flows(a, r, s, p);
   if (!s->chain && below(r, 2)) add_shared(a, r, s, p);
   p->n_stages = below(r, 3) ? 0 : 1 + below(r, s->ranks < s->units ? s->ranks : s->units);

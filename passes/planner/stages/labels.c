@@ -176,12 +176,15 @@ static Stage stage_between(const Search *s, Arena *a, int from, int to) {
       int unit = p->shared[i].unit[k];
       shares[i] |= unit_in(new->has, unit) && !unit_in(old->has, unit);
     }
+  double passing = 0;
+  for (int u = 0; u < p->n_units && p->passing; u++)
+    if (unit_in(new->has, u) && !unit_in(old->has, u)) passing = fmax(passing, unit_passing(p, u));
   // Its work and memory on each run; the last stage has the last rank.
   for (int r = 0; r < p->n_runs; r++) {
     bool last = p->run[r].first + p->run[r].n == p->n_ranks;
     if (all != last) continue;
     int i = from * p->n_runs + r, k = to * p->n_runs + r;
-    double bytes = p->base_bytes[r] + s->bytes[k] - s->bytes[i];
+    double bytes = p->base_bytes[r] + s->bytes[k] - s->bytes[i] + passing / p->run[r].n;
     x.own[r] = p->base_seconds[r] + s->seconds[k] - s->seconds[i];
     for (int n = 0; n < p->n_shared; n++) {
       x.own[r] += shares[n] ? p->shared[n].seconds[r] : 0;

@@ -36,6 +36,8 @@ typedef struct Maker {
   int words;
   Word *users; // by value id
   bool trains;
+  const double *in_flight; // by run, or NULL
+  const bool *of_rows;     // with in_flight, by value id: it depends on data
 } Maker;
 
 // -- Parts ---------------------------------------------------------------------------------------
@@ -140,6 +142,32 @@ static bool read_back(const Value *v) {
   return false;
 }
 
+// Whether backward reads the value or a view of it.
+static bool view_read_back(const Value *v) {
+  for_each_use(u, v) {
+    if (!u->user) continue;
+    if (op_part(u->user) == PART_backward) return true;
+    if (op_part(u->user) == PART_forward && op_is_view(u->user) && view_read_back(u->user->out[0]))
+      return true;
+  }
+  return false;
+}
+
+// Whether the op makes a copy of a weight in another type, which lasts as long as the weight.
+static bool is_cast_weight(const Op *op) {
+  const Value *of = op->kind == OP_cast ? op->in[0].value : NULL;
+  return of && !of->def && of->role == ROLE_weight;
+}
+
+// The bytes of an op's result that a run of `n` ranks keeps; `flying`: its micro-batches in flight.
+static double kept_bytes(const Maker *m, const Value *v, int n, double flying) {
+  if (!m->in_flight)
+    return read_back(v) ? own_bytes(m, v) / (m->batch[v->id] >= 0 ? n : 1) / m->slices : 0;
+  if (op_is_view(v->def) || is_cast_weight(v->def) || !view_read_back(v)) return 0;
+  if (!m->of_rows[v->id]) return own_bytes(m, v);
+  return flying * own_bytes(m, v) / (m->batch[v->id] >= 0 ? n : 1) / m->slices;
+}
+
 static StageBytes *bytes_at(Maker *m, int unit, int run) {
   return &m->out->of_unit[unit * m->p->n_runs + run];
 }
@@ -164,18 +192,92 @@ static void add_ops(Maker *m, double *held) {
     // Saved activations, of one micro-batch.
     for (int i = 0; i < op->n_out; i++) {
       const Value *v = op->out[i];
-      if (!read_back(v)) continue;
-      for (int r = 0; r < m->p->n_runs && unit >= 0; r++) {
-        double n = m->batch[v->id] >= 0 ? m->p->run[r].n : 1;
-        bytes_at(m, unit, r)->kept += own_bytes(m, v) / n / m->slices;
-      }
-      if (unit >= 0) continue;
+      for (int r = 0; r < m->p->n_runs && unit >= 0; r++)
+        bytes_at(m, unit, r)->kept +=
+            kept_bytes(m, v, m->p->run[r].n, m->in_flight ? m->in_flight[r] : 1);
+      if (unit >= 0 || !read_back(v)) continue;
       Sbp sbp = split_gives(op, dims_of(m->s, op), i, m->axis);
       double bytes = own_bytes(m, v) / (sbp.kind == SBP_S ? n_held : 1) / m->slices;
       for (int k = 0; k < n_held; k++)
         m->out->of_rank[ranks ? ranks->at[k] : k].kept += bytes;
     }
   }
+}
+
+// -- Passing values ------------------------------------------------------------------------------
+
+static bool is_elementwise(const Op *op) {
+  return op_info[op->kind].reference == elementwise_ref || op->kind == OP_broadcast;
+}
+
+// Whether the value is in no memory: a view, or an elementwise result that only its one reader
+// needs, in the same loop.
+static bool is_nowhere(const Value *v) {
+  const Use *u = v->uses;
+  if (op_is_view(v->def) || !u) return true;
+  bool reads = u->user && (is_elementwise(u->user) || u->user->kind == OP_reduce_sum);
+  return is_elementwise(v->def) && reads && !u->next;
+}
+
+// The last op of forward and backward that reads the value, also through views and fused ops; NULL:
+// none, or the update reads it, too.
+static const Op *last_reader(const Value *v, const int *time) {
+  const Op *last = NULL;
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op_part(op) == PART_update) return NULL;
+    if (is_nowhere(op->out[0])) {
+      const Op *later = last_reader(op->out[0], time);
+      if (later) op = later;
+    }
+    if (!last || time[op->id] > time[last->id]) last = op;
+  }
+  return last;
+}
+
+// Finds the values that depend on data.
+static const bool *find_rows(const Maker *m) {
+  const Graph *g = m->s->g;
+  bool *of_rows = arena_array(m->arena, bool, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    of_rows[g->params[i]->id] = g->params[i]->role == ROLE_input;
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_in; i++)
+      for (int k = 0; k < op->n_out; k++)
+        of_rows[op->out[k]->id] |= of_rows[op->in[i].value->id];
+  return of_rows;
+}
+
+// The most bytes of values that are neither saved nor gradients of weights, by unit, while its ops
+// or their gradients run.
+static const double *find_passing(const Maker *m) {
+  const Graph *g = m->s->g;
+  int n = 0;
+  int *time = arena_array(m->arena, int, g->n_ops);
+  for_each_op(op, g)
+    time[op->id] = n++;
+  // The bytes that begin and end at each op; a result may take the memory of an operand that ends.
+  double *change = arena_array(m->arena, double, n + 1);
+  for_each_op(op, g) {
+    if (op_part(op) == PART_update) continue;
+    for (int i = 0; i < op->n_out; i++) {
+      const Value *v = op->out[i];
+      bool kept = op_part(op) == PART_forward && view_read_back(v);
+      if (is_nowhere(v) || kept || is_cast_weight(op)) continue;
+      const Op *last = last_reader(v, time);
+      if (!last) continue;
+      double bytes = own_bytes(m, v) / (m->of_rows[v->id] ? m->slices : 1);
+      change[time[op->id]] += bytes;
+      change[time[last->id] + !(op_traits(last) & INPLACE)] -= bytes;
+    }
+  }
+  double *passing = arena_array(m->arena, double, m->units->n), now = 0;
+  for_each_op(op, g) {
+    now += change[time[op->id]];
+    int unit = m->units->of_op[op->id];
+    if (unit >= 0 && op_part(op) != PART_update) passing[unit] = fmax(passing[unit], now);
+  }
+  return passing;
 }
 
 // -- Weights -------------------------------------------------------------------------------------
@@ -228,6 +330,8 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
   if (m->trains && v->role == ROLE_weight && v->train) w.bytes.gradients = own_bytes(m, v);
   for_each_use(u, v) {
     const Op *op = u->user;
+    bool copies = m->in_flight && op && op_part(op) == PART_forward && is_cast_weight(op);
+    if (copies) w.bytes.weights += own_bytes(m, op->out[0]);
     if (!op || op_part(op) != PART_update) continue;
     for (int r = 0; r < m->p->n_runs; r++)
       w.seconds[r] += seconds_of(m, op, &m->device[r], 1);
@@ -328,7 +432,7 @@ static void join_flows(Flows *flows) {
 // -- All together --------------------------------------------------------------------------------
 
 Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *batch, const Run *run,
-                 int n_runs, Arena *a) {
+                 int n_runs, const double *in_flight, Arena *a) {
   Loads *out = arena_one(a, Loads);
   Partition *p = &out->p;
   Maker m = {.s = s, .axis = axis, .units = units, .batch = batch, .arena = a, .out = out, .p = p};
@@ -358,6 +462,11 @@ Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *bat
   }
   // Ops, values and weights add to them.
   find_users(&m);
+  m.in_flight = p->in_flight = in_flight;
+  if (in_flight) {
+    m.of_rows = find_rows(&m);
+    p->passing = find_passing(&m);
+  }
   SharedList shared = {0};
   Flows flows = {0};
   double *held = arena_array(a, double, p->n_ranks);

@@ -6,6 +6,11 @@
 // runs are sent slice by slice, at the prices of the links between these devices (path_cost.h), and
 // their gradients back.
 //
+// With micro-batches in flight (`in_flight`, by run) the bytes are those that the passes come to:
+// saved activations of each of them, once for all views of them; values that depend on weights only
+// whole, such as weights in 16 bits; and the values that pass while a unit or its gradients are
+// computed, recomputed ones included.  Elementwise ops read in one place are fused, and take none.
+//
 // Held ops run on known ranks, before any choice: their seconds and bytes are charged to their
 // ranks.
 
@@ -44,8 +49,9 @@ typedef struct Loads {
 // axes.
 bool loads_split_batch(const Sharding *s, int axis, const Units *units, const int *batch, int n);
 
-// `run`: the candidate runs of stages.
+// `run`: the candidate runs of stages. `in_flight`: NULL: the saved activations of one micro-batch,
+// a lower bound.
 Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *batch, const Run *run,
-                 int n_runs, Arena *a);
+                 int n_runs, const double *in_flight, Arena *a);
 
 #endif

@@ -14,7 +14,7 @@ double flow_seconds(const Partition *p, const Flow *f, int from, int to) {
 }
 
 double flow_kept(const Partition *p, const Flow *f, int to) {
-  return f->whole ? f->kept : f->kept / p->run[to].n;
+  return run_in_flight(p, to) * (f->whole ? f->kept : f->kept / p->run[to].n);
 }
 
 // -- Loads ---------------------------------------------------------------------------------------
@@ -25,11 +25,13 @@ Load partition_load(Arena *a, const Partition *p, const int *run_of) {
   x.seconds = arena_array(a, double, p->n_runs);
   x.comm = arena_array(a, double, p->n_runs);
   x.bytes = arena_array(a, double, p->n_runs);
+  double *passing = arena_array(a, double, p->n_runs);
   // Units on their runs first, then flows and shared tensors between runs.
   for (int u = 0; u < p->n_units; u++) {
     used[run_of[u]] = true;
     x.seconds[run_of[u]] += unit_seconds(p, u, run_of[u]);
     x.bytes[run_of[u]] += unit_bytes(p, u, run_of[u]);
+    passing[run_of[u]] = fmax(passing[run_of[u]], unit_passing(p, u));
   }
   for (int i = 0; i < p->n_flows; i++) {
     // A value goes once to each run of its readers.
@@ -62,7 +64,7 @@ Load partition_load(Arena *a, const Partition *p, const int *run_of) {
   for (int r = 0; r < p->n_runs; r++) {
     if (!used[r]) continue;
     x.seconds[r] += p->base_seconds[r] + x.comm[r];
-    x.bytes[r] += p->base_bytes[r];
+    x.bytes[r] += p->base_bytes[r] + passing[r] / p->run[r].n;
     x.fits &= run_fits(p, r, x.bytes[r]);
     x.slowest = fmax(x.slowest, x.seconds[r]);
     x.sum += x.seconds[r];

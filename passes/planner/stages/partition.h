@@ -7,7 +7,8 @@
 //                  seconds of its units + of its shared tensors + of its sends and receives
 //     such that  the chosen runs cover every rank once, and each has a unit
 //                no value goes back: its producer runs no later than its readers
-//                bytes of units, of shared tensors and of receives are at most the run's limit
+//                bytes of units, of shared tensors and of receives, and those that pass while a unit
+//                runs, for the unit with the most, are at most the run's limit
 //
 // This is nnScaler's equation 1 (OSDI 2024, section 5) over stages that are runs of ranks. The
 // problem is independent of graphs: loads.c derives it from a graph, and tests from random numbers.
@@ -51,6 +52,8 @@ typedef struct Partition {
   double *seconds, *bytes;           // [n_units * n_runs]
   double *base_seconds, *base_bytes; // by run: of held ops on its ranks
   double *limit;                     // by run, bytes; INFINITY: no limit
+  const double *passing;   // by unit, bytes alive only while it runs, of all rows; NULL: none
+  const double *in_flight; // by run, micro-batches that it holds received values of; NULL: one
   const Flow *flow;
   int n_flows;
   const Shared *shared;
@@ -73,6 +76,12 @@ static inline double unit_bytes(const Partition *p, int unit, int run) {
 // Seconds of a flow at each of its ends.
 double flow_seconds(const Partition *p, const Flow *f, int from, int to);
 double flow_kept(const Partition *p, const Flow *f, int to); // bytes of a receiving rank
+static inline double run_in_flight(const Partition *p, int run) {
+  return p->in_flight ? p->in_flight[run] : 1;
+}
+static inline double unit_passing(const Partition *p, int unit) {
+  return p->passing ? p->passing[unit] : 0;
+}
 
 // The load of an assignment, with a run for each unit.
 typedef struct Load {

@@ -12,7 +12,8 @@
 //     get       m(f, r, s) >= y(u, r, v, s)          flow f goes from r to s, for all readers
 //     share     z(k, r) >= x(u, r)                   shared tensor k is on r
 //     time      base(r) use(r) + sum seconds x + sum seconds m + sum seconds z <= t
-//     memory    base(r) use(r) + sum bytes x + sum bytes m + sum bytes z <= limit(r)
+//     memory    base(r) use(r) + sum bytes x + sum bytes m + sum bytes z + w(r) <= limit(r)
+//     pass      w(r) >= passing(u) x(u, r)           bytes alive while unit u runs
 //
 // x and use are 0 or 1; the others follow from them. y exists only for runs in order, so no value
 // goes back. If a flow has one reader, its m are the y.
@@ -219,11 +220,20 @@ static ZeroOne *build(Arena *a, const Partition *p, double scale, bool names) {
     program_row(&b.to, name_of(&b, "memory_%s", run_name(&b, r)), -INFINITY, p->limit[r] / unit);
     for (int i = 0; i < b.memory[r].n; i++)
       program_entry(&b.to, b.memory[r].at[i].column, b.memory[r].at[i].value / unit);
+    if (!p->passing) continue;
+    int most = program_column(&b.to, 0, name_of(&b, "w_%s", run_name(&b, r)));
+    program_entry(&b.to, most, 1);
+    for (int u = 0; u < p->n_units; u++) {
+      program_row(&b.to, name_of(&b, "pass%d_%s", u, run_name(&b, r)), 0, INFINITY);
+      program_entry(&b.to, most, 1);
+      program_entry(&b.to, x_column(&b, u, r), -unit_passing(p, u) / p->run[r].n / unit);
+    }
   }
   return program_end(
       &b.to, b.t, 0,
       "x: a unit on a run of ranks, by its first and how many; use: that run is a stage; "
-      "y: two units on their runs; m: a value from run to run; z: what is shared on a run");
+      "y: two units on their runs; m: a value from run to run; z: what is shared on a run; "
+      "w: what passes on a run");
 }
 
 // -- Asking --------------------------------------------------------------------------------------

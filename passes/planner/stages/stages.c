@@ -105,7 +105,7 @@ static bool can_be(const Placing *p, int n) {
   for (int i = 0; i < n; i++)
     run[i] = (Run){i * each, each};
   if (can) {
-    Loads *l = loads_new(p->s, p->axis, &p->units, p->batch, run, n, scratch);
+    Loads *l = loads_new(p->s, p->axis, &p->units, p->batch, run, n, NULL, scratch);
     l->p.n_stages = n;
     can = partition_solve(scratch, &l->p, &(PartitionOptions){.seconds = SECONDS}).run_of != NULL;
   }
@@ -310,10 +310,42 @@ const int *placing_open(const Placing *p, int *n_stages) {
   Placing q = *p;
   StageOptions any = {0};
   find_runs(&q, &any);
-  q.loads = loads_new(q.s, q.axis, &q.units, q.batch, q.run, q.n_runs, q.s->scratch);
+  q.loads = loads_new(q.s, q.axis, &q.units, q.batch, q.run, q.n_runs, NULL, q.s->scratch);
   PartitionOptions o = {.seconds = SECONDS};
   q.run_of = partition_solve(q.s->scratch, &q.loads->p, &o).run_of;
   return q.run_of ? sizes_of(&q, n_stages) : NULL;
+}
+
+// The micro-batches that each run has in flight: as many as stages from it on, as under 1f1b, which
+// is the schedule of plans without another.
+static double *runs_in_flight(const Placing *p) {
+  double *n = arena_array(p->s->scratch, double, p->n_runs);
+  double slices = (double)module_slices(p->s->g->module);
+  for (int r = 0; r < p->n_runs; r++) {
+    int after = p->n_ranks - p->run[r].first - p->run[r].n;
+    if (p->wish->n && after > p->wish->n - 1) after = p->wish->n - 1;
+    n[r] = fmin(slices, 1 + after);
+  }
+  return n;
+}
+
+#define ROOM 0.96 // of a device's memory: gaps between blocks and workspaces of kernels take some
+
+// Takes the loads with all micro-batches in flight, and with the values that pass, if stages fit
+// under them.  They are an estimate, so stages that fit only without are left to the passes.
+static void limit_closely(Placing *p) {
+  bool limited = false;
+  for (int r = 0; r < p->n_runs; r++)
+    limited |= !isinf(p->loads->p.limit[r]);
+  if (!limited) return;
+  Loads *close = loads_new(p->s, p->axis, &p->units, p->batch, p->run, p->n_runs, runs_in_flight(p),
+                           p->s->scratch);
+  close->p.n_stages = p->loads->p.n_stages;
+  for (int r = 0; r < p->n_runs; r++)
+    close->p.limit[r] *= ROOM;
+  PartitionOptions o = {.seconds = SECONDS};
+  const int *run_of = partition_solve(p->s->scratch, &close->p, &o).run_of;
+  if (run_of && partition_load(p->s->scratch, &close->p, run_of).fits) p->loads = close;
 }
 
 static bool solve(Placing *p, Stages *out, Diag *d) {
@@ -385,12 +417,14 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
     return false;
   const Run *on = chunks ? chunk_runs(&p) : NULL;
   if (!chunks) find_runs(&p, wish);
-  p.loads = loads_new(s, axis, &p.units, p.batch, chunks ? on : p.run, p.n_runs, s->scratch);
+  p.loads = loads_new(s, axis, &p.units, p.batch, chunks ? on : p.run, p.n_runs, NULL, s->scratch);
   p.loads->p.n_stages = chunks ? p.n_ranks : wish->n;
   if (chunks) chunk_loads(&p, on);
   // With two ways every rank has a stage of each.
   for (int i = 0; i < p.n_runs && wish->ways; i++)
     p.loads->p.limit[i] /= 2;
+  // Other schedules have other numbers of micro-batches in flight.
+  if (!chunks && !wish->ways && !wish->pieces && forwards == 1) limit_closely(&p);
   if (!solve(&p, out, d)) return false;
   if (s->env.explain) out->searched.explained = placing_explain(&p, s->env.explain);
   if (chunks) p.run = on;

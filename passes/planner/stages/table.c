@@ -34,6 +34,7 @@ typedef struct Stage {
   Amount from_last, from_any; // received from the stage before, and from any earlier one
   Amount to_next, to_any;
   double kept_rows, kept_whole; // bytes of its receives
+  double passing;               // the most of its units
   const bool *shares;           // by shared tensor: whether a unit of the stage uses it
 } Stage;
 
@@ -132,7 +133,8 @@ static void add_steps(Table *t, const Step *x, const Stage *s) {
   int i = x->from * p->n_runs + x->on, k = x->to * p->n_runs + x->on;
   double seconds = p->base_seconds[x->on] + t->seconds[k] - t->seconds[i];
   double bytes = p->base_bytes[x->on] + t->bytes[k] - t->bytes[i];
-  bytes += s->kept_whole + s->kept_rows / p->run[x->on].n;
+  bytes += run_in_flight(p, x->on) * (s->kept_whole + s->kept_rows / p->run[x->on].n);
+  bytes += s->passing / p->run[x->on].n;
   for (int n = 0; n < p->n_shared; n++) {
     seconds += s->shares[n] ? p->shared[n].seconds[x->on] : 0;
     bytes += s->shares[n] ? p->shared[n].bytes : 0;
@@ -165,6 +167,8 @@ static void add_stage(Table *t, Arena *scratch, int from, int to) {
     if (here && flow_has_reader(f, NULL, b->has))
       add_amount(flow_reads(f, b->next) ? &s.to_next : &s.to_any, f);
   }
+  for (int u = 0; u < p->n_units && p->passing; u++)
+    if (unit_in(b->has, u) && !unit_in(a->has, u)) s.passing = fmax(s.passing, unit_passing(p, u));
   bool *shares = arena_array(scratch, bool, p->n_shared);
   for (int i = 0; i < p->n_shared; i++)
     for (int k = 0; k < p->shared[i].n_units; k++)
