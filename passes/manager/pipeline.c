@@ -20,6 +20,7 @@
 #include "ir/analysis/place.h"
 #include "ir/model_values.h"
 #include "prove/prove.h"
+#include "stamp.h"
 
 typedef struct Timing {
   const char *what; // a pass, or "prove"
@@ -40,6 +41,7 @@ typedef struct Run {
   Module *before;       // the module before a pass that is proved alone, or NULL
   const Pass *unproved; // the last pass since the last proof, or NULL
   const Pass *proved;   // the pass before the last proof, or NULL
+  uint64_t verified;    // the stamp of the module when it was last verified, or 0
 } Run;
 
 void opt_stat(const PassOptions *o, int64_t n, const char *what) {
@@ -245,6 +247,14 @@ static bool keeps_orders(Run *r, PassOptions *step) {
   return keeps;
 }
 
+// Verifies the module, unless it is as it was when it was verified before.
+static bool verify_changes(Run *r) {
+  uint64_t stamp = module_stamp(r->m);
+  if (stamp && stamp == r->verified) return true;
+  r->verified = stamp;
+  return module_verify(r->m, r->d);
+}
+
 static bool run_pass(Run *r, PassOptions *step) {
   const Pass *pass = step->pass;
   if (!check_phase(r, pass)) return false;
@@ -271,7 +281,7 @@ static bool run_pass(Run *r, PassOptions *step) {
   // The module is in the phase of the pass, and must keep the promises of it.
   if (!pass->keep) r->m->phase = pass->to;
   if (!dump_after(&r->dump, r->m, pass, r->d)) return false;
-  if (r->o->verify_each && !module_verify(r->m, r->d)) {
+  if (r->o->verify_each && !verify_changes(r)) {
     diag_error(r->d, NULL,
                "after pass '%s': the module breaks a promise of phase '%s'; this is a bug of nnaot",
                pass->name, phase_name[r->m->phase]);
@@ -298,7 +308,7 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
     // A module that is distributed already has its model's program beside it.
     if (o->model && m->phase >= PHASE_sharded && !module_asynchronous(m))
       r.model = module_clone(o->model);
-    ok = dump_start(&r.dump, o, &steps, d) && (!o->verify_each || module_verify(m, d)) &&
+    ok = dump_start(&r.dump, o, &steps, d) && (!o->verify_each || verify_changes(&r)) &&
          dump_input(&r.dump, m, d);
     for (int i = 0; ok && i < steps.n; i++) {
       ok = run_pass(&r, &steps.at[i]);

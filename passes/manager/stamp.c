@@ -1,0 +1,66 @@
+// See stamp.h.
+
+#include "stamp.h"
+
+#include <string.h>
+
+#include "ir/intern.h"
+#include "ir/op.h"
+
+static uint64_t stamp_word(uint64_t h, uint64_t word) {
+  h = hash_mix(h, word);
+  return h ^ h >> 29;
+}
+
+// `n` bytes; of structs, which are multiples of a word, and of short lists.
+static uint64_t stamp_bytes(uint64_t h, const void *at, size_t n) {
+  const char *byte = at;
+  for (; n >= sizeof(uint64_t); n -= sizeof(uint64_t), byte += sizeof(uint64_t)) {
+    uint64_t word;
+    memcpy(&word, byte, sizeof word);
+    h = stamp_word(h, word);
+  }
+  uint64_t rest = 0;
+  memcpy(&rest, byte, n);
+  return stamp_word(h, rest + n);
+}
+
+static uint64_t stamp_value(uint64_t h, const Value *v) {
+  h = stamp_bytes(h, v, sizeof *v);
+  return v->init ? stamp_bytes(h, v->init, sizeof *v->init) : h;
+}
+
+static uint64_t stamp_op(uint64_t h, const Op *op) {
+  h = stamp_bytes(h, op, sizeof *op);
+  h = stamp_bytes(h, op->in, (size_t)op->n_in * sizeof *op->in);
+  for (int i = 0; i < op->n_out; i++)
+    h = stamp_value(h, op->out[i]);
+  int n;
+  op_attr_specs(op->kind, &n);
+  h = stamp_bytes(h, op->attrs, (size_t)n * sizeof *op->attrs);
+  for (int i = 0; i < n; i++)
+    if (op->attrs[i].kind == 'I')
+      h = stamp_bytes(h, op->attrs[i].list.at,
+                      (size_t)op->attrs[i].list.n * sizeof *op->attrs[i].list.at);
+  return h;
+}
+
+uint64_t module_stamp(const Module *m) {
+  if (m->annotations) return 0;
+  uint64_t h = stamp_bytes(1, m, sizeof *m);
+  for_each_mesh(mesh, m) {
+    h = stamp_bytes(h, mesh, sizeof *mesh);
+    h = stamp_bytes(h, mesh->device, (size_t)mesh->n_devices * sizeof *mesh->device);
+  }
+  for_each_graph(g, m) {
+    if (g->schedule) return 0;
+    h = stamp_bytes(h, g, sizeof *g);
+    for (int i = 0; i < g->n_params; i++)
+      h = stamp_value(h, g->params[i]);
+    for (int i = 0; i < g->n_results; i++)
+      h = stamp_bytes(h, g->results[i], sizeof *g->results[i]);
+    for_each_op(op, g)
+      h = stamp_op(h, op);
+  }
+  return h ? h : 1;
+}
