@@ -10,22 +10,28 @@
 
 #include "base/vec.h"
 
-enum { RUN = 64, N_CLASSES = 40, MIXED = -1 };
+enum { RUN = 64, GROUP = 16, N_CLASSES = 40, MIXED = -1 };
+
+// Of neighbours in the order of offsets.
+typedef struct Summary {
+  int mesh;                // mesh of all blocks, or MIXED
+  Life any;                // from the first birth to the last death
+  Life all;                // a live range that overlaps this overlaps every block
+  int64_t begin, end, gap; // the extent, and the largest inner gap
+} Summary;
 
 // Neighbours in the order of offsets. Most runs are skipped by their summary. The summaries are
 // adjacent in memory, apart from the blocks.
 typedef struct Run {
   Taken *block; // [RUN]
   int n;
-  int mesh;                // mesh of all blocks, or MIXED
-  Life any;                // from the first birth to the last death
-  Life all;                // a live range that overlaps this overlaps every block
-  int64_t begin, end, gap; // extent of the run, and its largest inner gap
+  Summary sum;
 } Run;
 
 // Blocks that live between 2^k and 2^(k+1) - 1 ops.
 typedef struct Class {
   Vec(Run) runs;
+  Vec(Summary) groups; // of each GROUP runs
   // The cursor of gaps_best: the blocks of `run` from `at` on are still to be visited. The
   // conflicting block or run found last spans `next` to `end`.
   int run, at;
@@ -58,21 +64,36 @@ static int mesh_of(const Taken *t) {
   return t->v->layout && t->v->layout->mesh ? t->v->layout->mesh->id : 0;
 }
 
+// Extends a summary by that of the blocks after these.
+static void summary_add(Summary *s, const Summary *next) {
+  s->any.from = smaller(s->any.from, next->any.from);
+  s->any.to = larger(s->any.to, next->any.to);
+  s->all.from = larger(s->all.from, next->all.from);
+  s->all.to = smaller(s->all.to, next->all.to);
+  if (next->mesh != s->mesh) s->mesh = MIXED;
+  s->gap = larger(s->gap, larger(next->gap, next->begin - s->end));
+  s->end = larger(s->end, next->end);
+}
+
 static void sum_up(Run *r) {
   // `any` is the hull of the live ranges, `all` their intersection.
-  r->any = r->all = r->block[0].life;
-  r->mesh = mesh_of(&r->block[0]);
-  r->gap = 0;
-  r->begin = r->end = r->block[0].offset;
   for (int i = 0; i < r->n; i++) {
     const Taken *t = &r->block[i];
-    r->any.from = smaller(r->any.from, t->life.from);
-    r->any.to = larger(r->any.to, t->life.to);
-    r->all.from = larger(r->all.from, t->life.from);
-    r->all.to = smaller(r->all.to, t->life.to);
-    if (mesh_of(t) != r->mesh) r->mesh = MIXED;
-    r->gap = larger(r->gap, t->offset - r->end);
-    r->end = larger(r->end, t->offset + t->bytes);
+    Summary one = {mesh_of(t), t->life, t->life, t->offset, t->offset + t->bytes, 0};
+    if (i)
+      summary_add(&r->sum, &one);
+    else
+      r->sum = one;
+  }
+}
+
+static void sum_up_group(Class *c, int group) {
+  Summary *s = &c->groups.at[group];
+  for (int i = group * GROUP; i < c->runs.n && i < (group + 1) * GROUP; i++) {
+    if (i > group * GROUP)
+      summary_add(s, &c->runs.at[i].sum);
+    else
+      *s = c->runs.at[i].sum;
   }
 }
 
@@ -84,23 +105,43 @@ static bool meets(const Life *a, const Taken *b) {
   return overlap || (b->again > 0 && a->from <= b->again);
 }
 
-// Advances to the next conflicting block or run of the class; false at the end.
+// Whether none of the blocks conflicts.
+static bool is_apart(const Gaps *g, const Summary *s, const Taken *b) {
+  return !meets(&s->any, b) || (s->mesh != MIXED && !g->met[s->mesh]);
+}
+
+// Whether the blocks are one conflict: all do, and every gap between them is too small.
+static bool is_one(const Summary *s, const Taken *b) {
+  return meets(&s->all, b) && s->mesh != MIXED && s->gap < b->bytes;
+}
+
+// Advances to the next conflicting block, run or group of the class; false at the end.
 static bool find_next(const Gaps *g, Class *c, const Taken *b) {
   for (; c->run < c->runs.n; c->run++, c->at = 0) {
+    // A group is skipped as a whole, or passed as one conflict; so is a run.
+    while (c->at == 0 && c->run < c->runs.n && c->run % GROUP == 0) {
+      const Summary *s = &c->groups.at[c->run / GROUP];
+      bool apart = is_apart(g, s, b);
+      if (!apart && !is_one(s, b)) break;
+      c->run += GROUP;
+      if (apart) continue;
+      c->next = s->begin;
+      c->end = s->end;
+      return true;
+    }
+    if (c->run >= c->runs.n) return false;
     const Run *r = &c->runs.at[c->run];
-    // A run is skipped as a whole if none of its blocks conflicts.
-    if (c->at == 0 && (!meets(&r->any, b) || (r->mesh != MIXED && !g->met[r->mesh]))) continue;
-    // It is one conflict if all its blocks do, and every gap between them is too small.
-    if (c->at == 0 && meets(&r->all, b) && r->mesh != MIXED && r->gap < b->bytes) {
-      c->next = r->begin;
-      c->end = r->end;
+    if (c->at == 0 && is_apart(g, &r->sum, b)) continue;
+    if (c->at == 0 && is_one(&r->sum, b)) {
+      c->next = r->sum.begin;
+      c->end = r->sum.end;
       c->at = r->n;
       return true;
     }
     // The next block that is alive together with `b` on a common device.
     for (; c->at < r->n; c->at++) {
       const Taken *t = &r->block[c->at];
-      if (meets(&t->life, b) && (r->mesh != MIXED || g->met[mesh_of(t)])) break;
+      if (meets(&t->life, b) && (r->sum.mesh != MIXED || g->met[mesh_of(t)])) break;
     }
     if (c->at == r->n) continue;
     c->next = r->block[c->at].offset;
@@ -132,6 +173,7 @@ int64_t gaps_best(Gaps *g, const Taken *b) {
     if (gap >= b->bytes && gap < size) {
       best = end;
       size = gap;
+      if (gap == b->bytes) break; // no gap after it is better
     }
     end = larger(end, c->end);
     g->looked_at++;
@@ -151,7 +193,7 @@ static int run_at(const Class *c, int64_t offset) {
   int low = 0, high = c->runs.n - 1;
   while (low < high) {
     int middle = (low + high + 1) / 2;
-    if (c->runs.at[middle].begin <= offset)
+    if (c->runs.at[middle].sum.begin <= offset)
       low = middle;
     else
       high = middle - 1;
@@ -164,6 +206,7 @@ static Run *insert_run(Gaps *g, Class *c, int at) {
   Run *r = &c->runs.at[at];
   memmove(r + 1, r, sizeof *r * (size_t)(c->runs.n - 1 - at));
   *r = (Run){.block = arena_array(g->arena, Taken, RUN)};
+  if (c->groups.n * GROUP < c->runs.n) vec_push(g->arena, &c->groups, (Summary){0});
   return r;
 }
 
@@ -183,6 +226,8 @@ static void add(Gaps *g, const Taken *b) {
     memcpy(next->block, r->block + r->n, sizeof *r->block * (size_t)next->n);
     sum_up(r);
     sum_up(next);
+    for (int group = at / GROUP; group < c->groups.n; group++)
+      sum_up_group(c, group);
     at = run_at(c, b->offset);
   }
   Run *r = &c->runs.at[at];
@@ -199,6 +244,7 @@ static void add(Gaps *g, const Taken *b) {
     r->block[i] = *b;
   }
   sum_up(r);
+  sum_up_group(c, at / GROUP);
 }
 
 void gaps_add(Gaps *g, const Taken *b) {

@@ -12,7 +12,8 @@
 // Layers make thousands of blocks, most of which need no look. Blocks with live ranges of similar
 // length form a class, and a class is divided into runs of neighbours by offset: saved activations
 // in some runs, short-lived values of layers in others. A run is passed by its summary if none of
-// its blocks conflicts, or if all of them do and leave no gap that is large enough.
+// its blocks conflicts, or if all of them do and leave no gap that is large enough; so is a group
+// of neighbouring runs.
 
 #ifndef GAPS_H
 #define GAPS_H
