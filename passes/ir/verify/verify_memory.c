@@ -44,6 +44,7 @@ typedef struct Allocation {
   int again;        // the last read in the next step; START: none
   int order, last;  // order among deferred ops: of the producer, of the last reader
   bool lasts;       // it is, or is a view of, persistent state
+  bool by_slice;    // with a schedule: each slice has a live range of its own
 } Allocation;
 
 static bool is_view(const Value *v) {
@@ -288,13 +289,10 @@ static bool slices_may_share(const Graph *g, LiveRanges *stays, const Allocation
 static bool both_may_share(const Graph *g, LiveRanges *stays, const Meets *meets,
                            const Allocation *a, const Allocation *b, Arena *scratch) {
   if (value_on_host(a->v) != value_on_host(b->v)) return true;
-  if (stays && value_stays(a->v) && value_stays(b->v))
-    return slices_may_share(g, stays, a, b, scratch);
+  if (stays && a->by_slice && b->by_slice) return slices_may_share(g, stays, a, b, scratch);
   if (!values_meet(meets, a->v, b->v)) return true;
   if (!is_behind(a, b, scratch) || !is_behind(b, a, scratch)) return false;
-  // A quick test: most values that share bytes have disjoint live ranges.
   const Allocation *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
-  if (first->dies < next->born && !first->lasts) return true;
   const Value *root = viewed(first->v);
   if (root == viewed(next->v)) return true;
   // Only its own update may overwrite persistent state.
@@ -321,10 +319,19 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   qsort(all, (size_t)n, sizeof *all, by_offset);
   bool ok = true;
   LiveRanges *stays = g->schedule ? stays_new(g, a) : NULL;
+  // A quick test: most values that share bytes have disjoint live ranges, one layer after the
+  // other. Values by slice, persistent state and deferred operands need more than that.
+  int *born = arena_array(a, int, n), *dies = arena_array(a, int, n);
+  for (int i = 0; i < n; i++) {
+    all[i].by_slice = stays && value_stays(all[i].v);
+    bool quick = !all[i].by_slice && !all[i].lasts && all[i].again == START;
+    born[i] = quick ? all[i].born : START;
+    dies[i] = quick ? all[i].dies : END;
+  }
   // Sorted by offset, so each value is compared only with those that begin before its end.
   for (int i = 0; ok && i < n; i++)
     for (int k = stays ? i : i + 1; ok && k < n && all[k].from < all[i].to; k++)
-      if ((k > i || value_stays(all[i].v)) &&
+      if (born[k] <= dies[i] && born[i] <= dies[k] && (k > i || all[i].by_slice) &&
           !both_may_share(g, stays, &meets, &all[i], &all[k], a))
         ok = diag_error(d, all[k].v->def ? all[k].v->def->loc : all[k].v->loc,
                         "'%s' at %lld and '%s' at %lld overlap while both are alive",

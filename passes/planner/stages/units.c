@@ -73,9 +73,9 @@ static int follows(const Finder *f, const Op *op) {
 
 // The first reader of a weight with this kind and operand.
 typedef struct Reader {
-  const Value *weight;
   OpKind kind;
   int operand, unit;
+  struct Reader *next; // of the same weight
 } Reader;
 
 static int root_of(const int *same, int unit) {
@@ -93,7 +93,7 @@ static void join_units(int *same, int a, int b) {
 
 // `plain`: by unit, whether it reads no weight.
 static void join_readers(Finder *f, int *same, bool *plain) {
-  Vec(Reader) all = {0};
+  Reader **of_weight = arena_array(f->arena, Reader *, f->s->g->n_values);
   for_each_op(op, f->s->g) {
     // An op computed from weights alone is in the unit of its reader.
     const Op *at = op;
@@ -106,17 +106,18 @@ static void join_readers(Finder *f, int *same, bool *plain) {
       while (v->def && v->def->n_in && f->of_op[v->def->id] == UNIT_none)
         v = v->def->in[0].value;
       if (v->def || v->role != ROLE_weight) continue;
-      Reader r = {v, op->kind, i, unit};
       plain[unit] = false;
       // Readers of the same weight are in the same unit in every forward.
-      int k = 0;
-      while (k < all.n && (all.at[k].weight != r.weight || all.at[k].kind != r.kind ||
-                           all.at[k].operand != r.operand))
-        k++;
-      if (k < all.n)
-        join_units(same, all.at[k].unit, unit);
-      else
-        vec_push(f->arena, &all, r);
+      Reader *r = of_weight[v->id];
+      while (r && (r->kind != op->kind || r->operand != i))
+        r = r->next;
+      if (r) {
+        join_units(same, r->unit, unit);
+        continue;
+      }
+      r = arena_one(f->arena, Reader);
+      *r = (Reader){op->kind, i, unit, of_weight[v->id]};
+      of_weight[v->id] = r;
     }
   }
 }
