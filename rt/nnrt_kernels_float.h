@@ -232,6 +232,10 @@ int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t 
                            const int64_t *at_shape, int64_t width, int64_t x_ndim,
                            const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
                            int64_t all);
+// Adds them to dx, along its dimension 0.
+int NNRT_NAME(gather_back_accumulate)(float *dx, const void *at, const NNRT_T *dy, int64_t at_ndim,
+                                      const int64_t *at_shape, int64_t width, int64_t x_ndim,
+                                      const int64_t *x_shape, int64_t from, int64_t all);
 
 // Experts.  Row i of y (rows, n) = row i of x (rows, k) times matrix `index[i]` of w, of w_shape:
 // (experts, k, n), or (experts, n, k) if `trans`; zeros if that is -1 or not one of w, which begins

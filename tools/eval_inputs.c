@@ -124,6 +124,8 @@ static int64_t index_bound(const Value *v, int depth) {
       here = value_whole(op->out[0])->dim[0];
     else if (op->kind == OP_expert_slots)
       here = attr_i(op, "experts");
+    else if (op->kind == OP_gather_back_accumulate && u->index == 0)
+      here = value_whole(op->out[0])->dim[0];
     else if ((op->kind == OP_cross_entropy || op->kind == OP_nll ||
               op->kind == OP_cross_entropy_back) &&
              u->index == 1)

@@ -23,6 +23,15 @@
 //     %9 = accumulate %8 axis="acc"          =>   %9, %7 = linear_back_w_bias_accumulate %x, %6 …
 //     %10 = accumulate %7 axis="acc"              %10 = accumulate %7 axis="acc"
 //
+// So does the sum of the rows that a lookup took from a table. A weight with several readers, such
+// as a tied table, has a sum for each, which the update adds: the terms need not wait for one
+// another, nor the operands of products for the last of them.
+//
+//     %11 = linear_back_w %x, %d             %11 = linear_back_w_accumulate %x, %d axis="acc"
+//     %12 = gather_back %words, %dy          %12 = gather_back_accumulate %words, %dy axis="acc"
+//     %13 = add %11, %12               =>    %14 = add %11, %12      update
+//     %14 = accumulate %13 axis="acc"
+//
 // A bias is fused only into a product without other readers, and only if ranks have no partial
 // sums: each would add it. cuBLASLt requires the operand of a GELU in rows of a multiple of 8
 // elements.
@@ -174,18 +183,64 @@ static void fuse_sum(Fusion *f, Op *product) {
   f->n_sums++;
 }
 
-// Fuses %sum = accumulate with its operand if that is a product, at the position of the product.
+// Whether the accumulation of the value can be fused with its producer.
+static bool adds_up(const Value *v) {
+  const Op *op = v->index == 0 ? v->def : NULL;
+  if (!op || !only_reader(v)) return false;
+  if (op->kind == OP_gather_back) return !attr_i(op, "axis") && !attr_i(op, "batch");
+  return op->kind == OP_linear_back_w || op->kind == OP_linear_back_w_bias;
+}
+
+// Whether the value is a sum of values that add up, each of the same layout.
+static bool is_sum_of_terms(const Value *v) {
+  const Op *add = made_by(v, OP_add);
+  if (!add || !only_reader(v)) return false;
+  for (int i = 0; i < add->n_in; i++) {
+    const Value *term = add->in[i].value;
+    if (term->layout != v->layout || !(adds_up(term) || is_sum_of_terms(term))) return false;
+  }
+  return true;
+}
+
+// Replaces %sum = accumulate of a sum by the sum of the accumulated terms.
+static Value *accumulate_terms(Fusion *f, Op *sum, Value *v) {
+  if (adds_up(v)) {
+    Op *own = op_copy(f->g, sum, sum, &v, f->d);
+    if (!own) return NULL;
+    own->out[0]->layout = sum->out[0]->layout;
+    return own->out[0];
+  }
+  Value *in[2];
+  for (int i = 0; i < 2; i++)
+    if (!(in[i] = accumulate_terms(f, sum, v->def->in[i].value))) return NULL;
+  Builder b = before(f, sum);
+  Op *add = local_op_for(&b, OP_add, in, 2, NO_ATTRS, sum->out[0]->layout);
+  return add ? add->out[0] : NULL;
+}
+
+static void split_sum(Fusion *f, Op *sum) {
+  if (!is_sum_of_terms(sum->in[0].value)) return;
+  Value *v = accumulate_terms(f, sum, sum->in[0].value);
+  if (!v || !local_same(v->def, 0, sum->out[0])) return; // the ops are dead
+  value_replace_uses(sum->out[0], v);
+  op_erase(sum);
+}
+
+// Fuses %sum = accumulate with its operand if that is a product or a sum of rows, at the position
+// of that.
 static void fuse_accumulate(Fusion *f, Op *sum) {
   Value *dw = sum->in[0].value;
-  Op *product = dw->index == 0 ? dw->def : NULL;
-  if (!product || only_reader(dw) != sum) return;
-  bool bias = product->kind == OP_linear_back_w_bias;
   // The product must have no reader but the sum.
-  if (!bias && product->kind != OP_linear_back_w) return;
+  Op *product = dw->def;
+  if (!adds_up(dw)) return;
+  bool bias = product->kind == OP_linear_back_w_bias, rows = product->kind == OP_gather_back;
   Builder b = before(f, product);
-  Op *op = local_op(&b, bias ? OP_linear_back_w_bias_accumulate : OP_linear_back_w_accumulate,
-                    IN(product->in[0].value, product->in[1].value),
-                    ATTRS(*op_attr(product, "trans"), *op_attr(sum, "axis")), product->split);
+  OpKind kind = rows   ? OP_gather_back_accumulate
+                : bias ? OP_linear_back_w_bias_accumulate
+                       : OP_linear_back_w_accumulate;
+  Op *op = local_op(&b, kind, IN(product->in[0].value, product->in[1].value),
+                    ATTRS(*op_attr(product, rows ? "shape" : "trans"), *op_attr(sum, "axis")),
+                    product->split);
   if (!op) return;
   if (!local_same(op, 0, sum->out[0]) || (bias && !local_same(op, 1, product->out[1]))) {
     op_erase(op);
@@ -213,6 +268,9 @@ bool pass_fuse_linear(Module *m, const PassOptions *o, Diag *d) {
       graph_renumber(f.g);
       for_each_op_safe(op, f.g)
         if (op->kind == OP_linear_back_w) fuse_sum(&f, op);
+      drop_dead(f.g);
+      for_each_op_safe(op, f.g)
+        if (op->kind == OP_accumulate) split_sum(&f, op);
       drop_dead(f.g);
       for_each_op_safe(op, f.g)
         if (op->kind == OP_accumulate) fuse_accumulate(&f, op);

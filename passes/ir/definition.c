@@ -108,6 +108,21 @@ static void define_linear_back_w_bias_accumulate(Draft *f) {
   f->out[0] = make(f, OP_accumulate, IN(f->out[0]), ATTRS(attr(f, "axis")), NULL);
 }
 
+static void define_gather_back_accumulate(Draft *f) {
+  // The operands do not show which rows of the table are of this shard.
+  const Layout *want = f->layout[0];
+  int time = want ? op_time_axis(f->op) : -1;
+  if (time >= 0) {
+    Sbp axis[MAX_AXES];
+    memcpy(axis, want->axis, (size_t)want->n_axes * sizeof *axis);
+    axis[time] = (Sbp){.kind = SBP_P};
+    want = layout_new(f->b.g->module, want->mesh, axis);
+  }
+  Value *dx = make(f, OP_gather_back, IN(f->in[0], f->in[1]),
+                   ATTRS(attr(f, "shape"), a_i("axis", 0), a_i("batch", 0)), want);
+  f->out[0] = make(f, OP_accumulate, IN(dx), ATTRS(attr(f, "axis")), NULL);
+}
+
 // The loss over classes that a product computes, and the logits.
 static Value *loss_of_product(Draft *f, Value **logits) {
   *logits = make(f, OP_linear, IN(f->in[0], f->in[1]), ATTRS(attr(f, "trans")), NULL);
@@ -278,6 +293,7 @@ static const struct {
     {OP_linear_back_w_bias, define_linear_back_w_bias},
     {OP_linear_back_w_accumulate, define_linear_back_w_accumulate},
     {OP_linear_back_w_bias_accumulate, define_linear_back_w_bias_accumulate},
+    {OP_gather_back_accumulate, define_gather_back_accumulate},
     {OP_classifier, define_classifier},
     {OP_classifier_back, define_classifier_back},
     {OP_add_layer_norm, define_add_layer_norm},

@@ -8,7 +8,7 @@
 //     %e = neg %d                   : f32[2,8]
 //
 // The rules are small and local: arithmetic in simplify_arithmetic.c, shapes in simplify_shape.c,
-// matrix products in simplify_product.c, the order of ops in simplify_order.c and
+// matrix products in simplify_product.c, lookups in simplify_lookup.c, the order of ops in simplify_order.c and
 // simplify_reshape.c, constants in fold_constants.c, equal ops in merge_equal.c. Each makes the
 // graph smaller, or its ops cheaper, or moves an op towards one end of the graph, so repeating them
 // terminates.
@@ -52,6 +52,7 @@ bool pass_simplify(Module *m, const PassOptions *o, Diag *d) {
           Value *by = folded ? NULL : apply(&b, op, arithmetic_rules);
           if (!folded && !by) by = apply(&b, op, shape_rules);
           if (!folded && !by) by = apply(&b, op, product_rules);
+          if (!folded && !by) by = apply(&b, op, lookup_rules);
           if (!folded && !by) by = change_order(&b, op);
           if (by) value_replace_uses(op->out[0], by);
           if (!folded && !by) continue;

@@ -84,7 +84,13 @@ struct Sums {
   const uint32_t *keys, *places;
   int count;
   int64_t n, inner, columns;
+  bool adds; // to the sums in dx
 };
+
+// Stores the sum of a row, whose only one it is.
+static __device__ void put_sum(const Sums &s, float *to, float sum) {
+  *to = s.adds ? *to + sum : sum;
+}
 
 // Each block: one piece, some columns.
 template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
@@ -124,7 +130,7 @@ template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
         else if (last && goes_on)
           share[s.columns] = sum;
         else if (keys[i] < s.n)
-          out[(int64_t)keys[i] * s.inner] = sum;
+          put_sum(s, out + (int64_t)keys[i] * s.inner, sum);
         sum = 0;
         first = false;
       }
@@ -158,7 +164,7 @@ static __global__ void sum_shares(Sums s) {
     for (int p = (int)blockIdx.x + 1; p < low; p++)
       sum += s.share[(int64_t)p * 2 * s.columns + c];
     int64_t outer = c / s.inner;
-    s.dx[(outer * s.n + key) * s.inner + c - outer * s.inner] = sum;
+    put_sum(s, s.dx + (outer * s.n + key) * s.inner + c - outer * s.inner, sum);
   }
 }
 
@@ -166,7 +172,7 @@ template <class T>
 static int gather_back(float *dx, const void *at, const T *dy, int64_t at_ndim,
                        const int64_t *at_shape, int64_t width, int64_t x_ndim,
                        const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
-                       int64_t all) {
+                       int64_t all, bool adds) {
   Axis a = axis_of(x_ndim, x_shape, axis);
   int64_t count = product(at_shape, at_ndim);
   Indices indices = indices_of(at, count, width, batch, from, all, &a);
@@ -176,7 +182,7 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_ndim,
     return nnrt_error(NNRT_UNSUPPORTED, "gather_back: %lld indices into %lld rows are too many",
                       (long long)count, (long long)a.n);
   if (a.n * columns == 0) return NNRT_OK;
-  int code = nnrt_zero(dx, a.n * columns * (int64_t)sizeof *dx);
+  int code = adds ? NNRT_OK : nnrt_zero(dx, a.n * columns * (int64_t)sizeof *dx);
   if (code || count == 0) return code;
   // Scratch: keys and places, twice each; counts; shares.
   int64_t pieces = (count + PLACES - 1) / PLACES;
@@ -197,7 +203,8 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_ndim,
   Sums s = {dx,          (float *)(scratch + 4 * list + counts),
             keys[where], places[where],
             (int)count,  a.n,
-            a.inner,     columns};
+            a.inner,     columns,
+            adds};
   // Whole warps, as few as the columns need.
   int threads = (int)(columns < BLOCK ? (columns + WARP - 1) / WARP * WARP : BLOCK);
   int64_t across = (columns + threads - 1) / threads;
@@ -212,6 +219,12 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_ndim,
                               const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,   \
                               int64_t all) {                                                       \
     return gather_back(dx, at, (const T *)dy, at_ndim, at_shape, width, x_ndim, x_shape, axis,     \
-                       batch, from, all);                                                          \
+                       batch, from, all, false);                                                   \
+  }                                                                                                \
+  int nnrt_gather_back_accumulate_##type(                                                          \
+      float *dx, const void *at, const interface *dy, int64_t at_ndim, const int64_t *at_shape,    \
+      int64_t width, int64_t x_ndim, const int64_t *x_shape, int64_t from, int64_t all) {          \
+    return gather_back(dx, at, (const T *)dy, at_ndim, at_shape, width, x_ndim, x_shape, 0, 0,     \
+                       from, all, true);                                                           \
   }
 FOR_FLOATS(GATHER_BACK)

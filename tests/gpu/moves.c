@@ -329,6 +329,19 @@ static void gather_case(int64_t ndim, const int64_t *shape, int64_t axis, int64_
   check_near("gather_back", gdx, NNRT_f32, want, nx, 2e-6);
   char *first = gpu_get(gdx, nx * 4), *second = gpu_get(again, nx * 4);
   CHECK(!memcmp(first, second, (size_t)nx * 4), "gather_back gives other bits the second time");
+  // Rows of axis 0 are added to those of an earlier micro-batch.
+  if (axis == 0) {
+    code = t == NNRT_f32 ? nnrt_gather_back_accumulate_f32(gdx, gat32, (float *)gdy, 1, at_shape, 4,
+                                                           ndim, shape, 0, rows)
+           : t == NNRT_bf16 ? nnrt_gather_back_accumulate_bf16(gdx, gat32, (uint16_t *)gdy, 1,
+                                                               at_shape, 4, ndim, shape, 0, rows)
+                            : nnrt_gather_back_accumulate_f16(gdx, gat32, (uint16_t *)gdy, 1,
+                                                              at_shape, 4, ndim, shape, 0, rows);
+    for (int64_t i = 0; i < nx; i++)
+      want[i] *= 2;
+    CHECK(!code, "gather_back_accumulate");
+    check_near("gather_back_accumulate", gdx, NNRT_f32, want, nx, 2e-6);
+  }
   free(at), free(at32), free(x), free(dy), free(y), free(want), free(first), free(second);
   gpu_free(gx), gpu_free(gdy), gpu_free(gy), gpu_free(gdx), gpu_free(again);
   gpu_free(gat), gpu_free(gat32);

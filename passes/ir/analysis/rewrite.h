@@ -31,7 +31,8 @@ typedef struct SimplifyRule {
   OpKind kind;
   SimplifyFn *fn;
 } SimplifyRule;
-extern const SimplifyRule arithmetic_rules[], shape_rules[], product_rules[]; // end with fn NULL
+extern const SimplifyRule arithmetic_rules[], shape_rules[], product_rules[],
+    lookup_rules[]; // end with fn NULL
 
 // The first operand of `op`, which has at least one.
 Value *first_operand(const Op *op);

@@ -226,12 +226,14 @@ OpWork op_work(const Op *op, const Dims *dims) {
         n * dtype_bytes[op->in[i].value->type->dtype], 0);
   }
   // Results; an accumulation also reads the sum so far.
-  for (int i = 0; i < op->n_out; i++) {
+  // Of the sum that gather_back_accumulate adds to, only the rows of dy are touched.
+  bool rows = op->kind == OP_gather_back_accumulate;
+  for (int i = 0; i < op->n_out && !rows; i++) {
     bool again = i == 0 && (op_info[op->kind].traits & ACCUMULATES);
     add(&w, out_letters(dims, i), 0, again ? bytes(op->out[i]) : 0, bytes(op->out[i]));
   }
   // Zeros in the whole result, and then every element of dy is added to one of them.
-  if (op->kind == OP_gather_back) {
+  if (op->kind == OP_gather_back || rows) {
     double touched = count(op->in[1].value) * dtype_bytes[op->out[0]->type->dtype];
     add(&w, in_letters(dims, 1), 0, touched, touched);
   }

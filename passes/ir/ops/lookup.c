@@ -70,11 +70,9 @@ bool gather_rule(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, e.text, d);
 }
 
-bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
+static bool back_dims(const Op *op, int axis, int batch, Dims *dims, Diag *d) {
   const int64_t *shape = attr_list(op, "shape");
   int ndim = attr_n(op, "shape"), index_ndim = op->in[0].value->type->ndim;
-  if (!axis_fits(op, ndim, d) || !lookup_batch_fits(op, index_ndim, d)) return false;
-  int axis = (int)attr_i(op, "axis"), batch = (int)attr_i(op, "batch");
   // A B, A B b -> v b
   Einsum e = {0};
   lookup_add_indices(&e, batch, index_ndim, "");
@@ -88,11 +86,24 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
     int known = dims_find(dims, letter_free(i));
     if (i != axis && dims->letter[known].size != shape[i])
       return diag_error(d, op->loc,
-                        "gather_back: dimension %d is %lld in the shape and %lld in the addend", i,
-                        (long long)shape[i], (long long)dims->letter[known].size);
+                        "%s: dimension %d is %lld in the shape and %lld in the addend",
+                        op_info[op->kind].name, i, (long long)shape[i],
+                        (long long)dims->letter[known].size);
   }
   dims_size(dims, 'v', shape[axis]);
   return true;
+}
+
+bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
+  int ndim = attr_n(op, "shape"), index_ndim = op->in[0].value->type->ndim;
+  if (!axis_fits(op, ndim, d) || !lookup_batch_fits(op, index_ndim, d)) return false;
+  return back_dims(op, (int)attr_i(op, "axis"), (int)attr_i(op, "batch"), dims, d);
+}
+
+bool gather_back_accumulate_rule(const Op *op, Dims *dims, Diag *d) {
+  if (attr_n(op, "shape") == 0)
+    return diag_error(d, op->loc, "gather_back_accumulate: a number has no rows");
+  return back_dims(op, 0, 0, dims, d);
 }
 
 bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
@@ -132,10 +143,12 @@ Value *lookup_gather(Builder *b, const Op *op, Value *table, Value *index) {
 }
 
 Lookup lookup_of(const Op *op, const Type *table, const Type *index, const Box *box) {
-  int axis = (int)attr_i(op, "axis");
+  // An accumulation is over a time axis, of rows along dimension 0.
+  bool adds = op->kind == OP_gather_back_accumulate;
+  int axis = adds ? 0 : (int)attr_i(op, "axis");
   AxisView v = axis_view(table, axis);
   Lookup l = {.outer = v.outer, .n = v.n, .inner = v.inner, .m = type_count(index)};
-  l.own = attr_i(op, "batch") > 0;
+  l.own = !adds && attr_i(op, "batch") > 0;
   // m counts the indices of one table.
   if (l.own && l.outer > 0) l.m /= l.outer;
   l.from = box_start(box, axis);
