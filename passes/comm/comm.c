@@ -26,11 +26,21 @@
 // op that is repeated for every micro-batch cannot read a value known only after the last one: such
 // an op couples rows of different micro-batches, and is an error.
 //
-// A value with readers on another mesh goes over a cluster, and so does every value if the option
-// `cluster` names one, or `reshard` asks for send/recv: comm_routes.c.
+// A broadcast with readers on another mesh is repeated there, and its operand is sent, which is
+// smaller:
+//
+//     %b = broadcast %x shape=[8,4] : f32[8,4] @s1        %b = broadcast %x shape=[8,4] : f32[8,4] @s1
+//     %y = relu %b                  : f32[8,4] @s0   =>   %c = broadcast %x shape=[8,4] : f32[8,4] @s0
+//                                                         %y = relu %c                  : f32[8,4] @s0
+//
+// Any other value with readers on another mesh goes over a cluster, and so does every value if the
+// option `cluster` names one, or `reshard` asks for send/recv: comm_routes.c.
 //
 // Nothing is merged or moved here; see bucket_grads.c.
 
+#include <string.h>
+
+#include "base/vec.h"
 #include "comm_state.h"
 #include "ir/loop.h"
 #include "pass.h"
@@ -185,16 +195,79 @@ static bool localise_body(Comm *c, Op *loop) {
   return true;
 }
 
+static bool find_dims(Comm *c) {
+  c->dims_of = arena_array(c->scratch, const Dims *, c->g->n_ops);
+  for_each_op(op, c->g)
+    if (!(c->dims_of[op->id] = op_dims_kept(op, c->scratch, c->d))) return false;
+  return true;
+}
+
+// -- Broadcasts ----------------------------------------------------------------------------------
+
+// Returns the result of the op, repeated right after it, in this layout; NULL if its split cannot
+// give that.
+static Value *repeat_op(const Comm *c, Op *op, const Layout *want) {
+  const Dims *dims = c->dims_of[op->id];
+  char split[MAX_AXES] = {0};
+  for (int a = 0; a < want->n_axes; a++) {
+    if (want->axis[a].kind == SBP_B) continue;
+    if (want->axis[a].kind != SBP_S) return NULL;
+    int letter = dims_splitter(dims, &dims->out[0], want->axis[a].dim, want->mesh->axis[a].size);
+    if (letter < 0) return NULL;
+    split[a] = dims->letter[letter].name;
+  }
+  Op *own = op_copy(c->g, op->next, op, &op->in[0].value, c->d);
+  if (!own) return NULL;
+  memcpy(own->split, split, sizeof own->split);
+  own->out[0]->layout = want;
+  return own->out[0];
+}
+
+// Whether the op is a broadcast to more bytes, or the cast of one.
+static bool only_expands(const Op *op) {
+  if (op->kind == OP_cast && op->in[0].value->def) op = op->in[0].value->def;
+  return op->kind == OP_broadcast &&
+         type_bytes(op->in[0].value->type) < type_bytes(op->out[0]->type);
+}
+
+// Gives readers on other meshes broadcasts of their own.  False after an error; `again`: some op is
+// new, and its operand may be on another mesh.
+static bool repeat_broadcasts(Comm *c, bool *again) {
+  graph_renumber(c->g);
+  if (!find_dims(c)) return false;
+  uint32_t n = c->g->n_ops;
+  *again = false;
+  for_each_op_safe(op, c->g) {
+    if (op->id >= n || !only_expands(op)) continue;
+    Value *v = op->out[0];
+    Vec(Value *) own = {0};
+    for (Use *u = v->uses, *next; u; u = next) {
+      next = u->next;
+      if (!u->user || u->user->id >= n) continue;
+      const Layout *want = comm_wanted_layout(c, u->user, u->index);
+      if (mesh_covers(v->layout->mesh, want->mesh)) continue;
+      // Readers with the same layout share one.
+      Value *shared = NULL;
+      for (int i = 0; i < own.n && !shared; i++)
+        if (own.at[i]->layout == want) shared = own.at[i];
+      if (!shared && (shared = repeat_op(c, op, want))) vec_push(c->scratch, &own, shared);
+      if (shared) op_set_in(u->user, u->index, shared);
+    }
+    *again |= own.n > 0;
+  }
+  return true;
+}
+
 static bool localise_graph(Comm *c) {
   Graph *g = c->g;
+  for (bool again = c->m->meshes->next != NULL; again;)
+    if (!repeat_broadcasts(c, &again)) return false;
   graph_renumber(g);
   c->moved = arena_array(c->scratch, AxisReshard *, g->n_values);
   c->hops = arena_array(c->scratch, Hops, g->n_values);
   for (uint32_t i = 0; i < g->n_values; i++)
     c->hops[i] = UNDECIDED;
-  c->dims_of = arena_array(c->scratch, const Dims *, g->n_ops);
-  for_each_op(op, g)
-    if (!(c->dims_of[op->id] = op_dims_kept(op, c->scratch, c->d))) return false;
+  if (!find_dims(c)) return false;
   for (int i = 0; i < g->n_params; i++)
     g->params[i]->type = type_local(c->m, g->params[i]->type, g->params[i]->layout);
   // Inserted ops directly follow values that were visited already, and are local from the start.

@@ -85,8 +85,7 @@ static bool back_dims(const Op *op, int axis, int batch, Dims *dims, Diag *d) {
   for (int i = 0; i < ndim; i++) {
     int known = dims_find(dims, letter_free(i));
     if (i != axis && dims->letter[known].size != shape[i])
-      return diag_error(d, op->loc,
-                        "%s: dimension %d is %lld in the shape and %lld in the addend",
+      return diag_error(d, op->loc, "%s: dimension %d is %lld in the shape and %lld in the addend",
                         op_info[op->kind].name, i, (long long)shape[i],
                         (long long)dims->letter[known].size);
   }
