@@ -49,8 +49,9 @@ SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatt
 SLOW = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "slow.lua")]
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
 ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
-INTERLACED, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES = (str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
-                               for name in ["interlaced", "spread", "unequal", "cheapest", "carved", "carved_stages"])
+INTERLACED, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES, OWN = (
+    str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
+    for name in ["interlaced", "spread", "unequal", "cheapest", "carved", "carved_stages", "own"])
 # Plan, models, the most typical first, numbers of ranks, more flags, and the kinds of collectives that such a step must
 # send, or it would be another plan.
 PLANS = [
@@ -88,6 +89,7 @@ PLANS = [
     ("search=4,recompute=1", ["gpt", "axial"], [4], FAST, []),
     (CHEAPEST, ["gpt", "wide"], [4, 2], FAST, []),
     (CARVED, ["gpt", "vit"], [4, 2], FAST, []),
+    (OWN, ["vit", "gpt", "bert"], [2, 4], [], [SUM]),
     (CARVED_STAGES, ["gpt"], [4, 2], ["--micro-batches", 2], [MOVE]),
     ("ep", ["moe"], [4, 2, 8], [], [SUM]),
     ("zero1", ALL, [2, 4, 8], [], [SCATTER, GATHER]),

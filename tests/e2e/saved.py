@@ -14,7 +14,7 @@ import re
 import sys
 
 from common import NNAOT, SAMPLE, SAMPLES, run, scratch
-from plan_cases import ORDERED
+from plan_cases import CARVED, ORDERED, OWN
 
 # Plan, ranks, sample, more flags.  The first of each plan is in the slice.
 CASES = [
@@ -43,6 +43,8 @@ CASES = [
     ("dp=2,cross_barrier=1", 2, "gpt2", []),
     ("dp=2,optimizer_in_backward=1", 2, "gpt2", []),
     (ORDERED, 2, "mlp", []),
+    (OWN, 2, "gpt2", ["--dtype", "bf16"]),
+    (CARVED, 4, "gpt2", ["--dtype", "f16"]),
     ("search", 4, "mlp", ["--cluster", "cpu"]),
     ("search", 4, "gpt2", []),
     ("search", 4, "resnet", []),

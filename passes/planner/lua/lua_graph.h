@@ -42,6 +42,8 @@ typedef struct Alternative {
   Arena *arena;
 } Alternative;
 
+typedef struct Replacing Replacing;
+
 struct PlanProgram {
   Sandbox box;
   Sharding *s;
@@ -65,6 +67,7 @@ struct PlanProgram {
   int n_searches; // so far
   int n_prices;
   Alternative *alternative; // while it is priced
+  Replacing *replacing;     // while an op is replaced (lua_replace.c)
   Dims *dims;               // of an op, in `model`
   PlanLayers *layers;       // of the graph, in `model`
   Vec(CutOp) cuts;          // of this program, and of those that it applied
@@ -77,6 +80,7 @@ extern const luaL_Reg plan_rows[];           // the same for all matches of a na
 extern const luaL_Reg plan_changes[];        // changes of the program: lua_changes.c
 extern const luaL_Reg plan_pieces[];         // pieces that run in sequence: lua_pieces.c
 extern const luaL_Reg plan_open[];           // search and placement: lua_open.c
+extern const luaL_Reg plan_replaces[];       // ops of one's own: lua_replace.c
 extern const luaL_Reg plan_prices[];         // prices of alternatives: lua_price.c
 extern const luaL_Reg plan_calls[];          // calls about the whole step: lua_plan.c
 
@@ -139,7 +143,10 @@ bool plan_there(const Op *op);
 // The value from which this was cast, sliced, transposed or reshaped; or itself.
 Value *plan_source(Value *v);
 void plan_find_layers(lua_State *l, Arena *a, OpLists *out);
-// Lets each op that was cut stand for those that replaced it, in lists of the program.
+// Before and after ops become others: layers are those before, and each of the ops stands for those
+// that replaced it, in layers and in lists of the program.  plan_note_cuts: in lists alone.
+void plan_before_cut(lua_State *l);
+void plan_after_cut(lua_State *l, const CutOp *cut, int n);
 void plan_note_cuts(lua_State *l, const CutOp *cut, int n);
 
 #endif

@@ -59,19 +59,19 @@ void plan_note_cuts(lua_State *l, const CutOp *cut, int n) {
   }
 }
 
-static const CutOp *cut_of(const PiecesMade *made, const Op *op) {
-  for (int i = 0; i < made->n; i++)
-    if (made->cut[i].op == op) return &made->cut[i];
+static const CutOp *cut_of(const CutOp *cut, int n, const Op *op) {
+  for (int i = 0; i < n; i++)
+    if (cut[i].op == op) return &cut[i];
   return NULL;
 }
 
 // Replaces the ops that were cut in the layers.
-static void update_layers(PlanLayers *layers, const PiecesMade *made) {
+static void update_layers(PlanLayers *layers, const CutOp *cut, int n_cut) {
   for (int i = 0; i < layers->all.n; i++) {
     const OpList old = layers->all.at[i];
     OpList now = {0};
     for (int k = 0; k < old.n; k++) {
-      const CutOp *by = plan_there(old.at[k]) ? NULL : cut_of(made, old.at[k]);
+      const CutOp *by = plan_there(old.at[k]) ? NULL : cut_of(cut, n_cut, old.at[k]);
       for (int n = 0; by && n < by->n; n++)
         vec_push(layers->arena, &now, by->now[n]);
       if (!by) vec_push(layers->arena, &now, old.at[k]);
@@ -80,12 +80,22 @@ static void update_layers(PlanLayers *layers, const PiecesMade *made) {
   }
 }
 
+void plan_before_cut(lua_State *l) {
+  PlanLayers *layers = program_of(l)->layers;
+  if (!layers->known) plan_find_layers(l, layers->arena, &layers->all);
+  layers->known = true;
+}
+
+void plan_after_cut(lua_State *l, const CutOp *cut, int n) {
+  update_layers(program_of(l)->layers, cut, n);
+  plan_note_cuts(l, cut, n);
+}
+
 // Cuts these ops and their readers, if that is possible, and records the call.
 static PiecesMade cut(lua_State *l, const PieceStart *start, int n, const PieceSizes *sizes) {
   PlanProgram *p = program_of(l);
   PiecesMade made;
-  if (!p->layers->known) plan_find_layers(l, p->layers->arena, &p->layers->all);
-  p->layers->known = true;
+  plan_before_cut(l);
   // The names for the record must be taken before the ops are replaced:
   // "{ { op = o[1], letter = "k" } }, { 3, 2 }"
   Op **ops = arena_array(p->box.arena, Op *, n);
@@ -104,8 +114,7 @@ static PiecesMade cut(lua_State *l, const PieceStart *start, int n, const PieceS
     FAIL(l, start->op->loc, "the ops stay as they are");
   if (made.done && r) record_call(r, p->s->g, "pieces(%s)", b.at);
   plan_changed(p);
-  update_layers(p->layers, &made);
-  plan_note_cuts(l, made.cut, made.n);
+  plan_after_cut(l, made.cut, made.n);
   return made;
 }
 

@@ -72,9 +72,9 @@ static int apply(lua_State *l) {
 
 static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
 
-static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows,
-                                        plan_changes,   plan_pieces, plan_prices,
-                                        plan_open,      plan_calls,  program_calls};
+static const luaL_Reg *const calls[] = {plan_questions, plan_splits,  plan_rows,     plan_changes,
+                                        plan_pieces,    plan_prices,  plan_replaces, plan_open,
+                                        plan_calls,     program_calls};
 enum { N_CALLS = sizeof calls / sizeof *calls };
 
 // Checks the limits after each call, since one Lua instruction may call a slow function or one that

@@ -19,10 +19,11 @@
 //
 //     nnaot mlp.onnx -g 4 --plan mine.lua …               the same plan, to the last byte of its ops
 //
-// Programs change the model and the step first (`unpack`, `pieces`, `split_loss`, `pin`): these
-// calls are recorded as they come. The decisions of programs, a search and propagation are read off
-// the graphs at the end: the splits of every op along every axis and its ranks, the layouts of
-// weights and states. Nothing is left open then. Time axes are not part of the plan, nor are
+// Programs change the model and the step first (`unpack`, `pieces`, `replace`, `split_loss`,
+// `pin`): these calls are recorded as they come. The decisions of programs, a search and
+// propagation are read off the graphs at the end: the splits of every op along every axis and its
+// ranks, the layouts of weights and states. Nothing is left open then. Time axes are not part of
+// the plan, nor are
 // --accumulate and --micro-batches.
 //
 // Calls find their ops before the first of them changes the graph, so that neither the writer nor
