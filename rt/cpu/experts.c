@@ -75,21 +75,36 @@ static inline int64_t place_of(const Slots *s, int64_t i) {
   return (part * s->groups + i / s->rows) * s->capacity + slot % s->capacity;
 }
 
+// The row of each of all slots, in scratch; -1: none.  Of rows with equal slots the last one stays.
+static int64_t *rows_of(const Slots *s) {
+  int64_t n = s->parts * s->groups * s->capacity;
+  int64_t *row = kernel_scratch((size_t)n * sizeof *row);
+  if (!row) return NULL;
+  memset(row, 0xff, (size_t)n * sizeof *row);
+  for (int64_t i = 0; i < s->groups * s->rows; i++) {
+    int64_t place = place_of(s, i);
+    if (place >= 0) row[place] = i;
+  }
+  return row;
+}
+
 #define SLOT_ROWS(size)                                                                            \
   int nnrt_dispatch_##size(void *y, const void *x, const int64_t *slots, int64_t y_ndim,           \
                            const int64_t *y_shape, const int64_t *slots_shape, int64_t from,       \
                            int64_t all, bool none) {                                               \
     Slots s = slots_of(slots, slots_shape, y_ndim, y_shape, from, all);                            \
-    int64_t count = s.groups * s.rows;                                                             \
+    int64_t count = product(y_shape, 3);                                                           \
     int code = check_slots(&s);                                                                    \
     if (code) return code;                                                                         \
-    memset(y, none ? 0xff : 0, (size_t)product(y_shape, y_ndim) * sizeof(size));                   \
+    const int64_t *row = rows_of(&s);                                                              \
+    if (!row) return scratch_failed((size_t)count * sizeof *row);                                  \
     _Pragma("omp parallel for num_threads(threads_for(count * s.inner))") for (int64_t i = 0;      \
                                                                                i < count; i++) {   \
-      int64_t place = place_of(&s, i);                                                             \
-      if (place >= 0)                                                                              \
-        memcpy((size *)y + place * s.inner, (const size *)x + i * s.inner,                         \
-               (size_t)s.inner * sizeof(size));                                                    \
+      size *to = (size *)y + i * s.inner;                                                          \
+      if (row[i] >= 0)                                                                             \
+        memcpy(to, (const size *)x + row[i] * s.inner, (size_t)s.inner * sizeof *to);              \
+      else                                                                                         \
+        memset(to, none ? 0xff : 0, (size_t)s.inner * sizeof *to);                                 \
     }                                                                                              \
     return NNRT_OK;                                                                                \
   }                                                                                                \

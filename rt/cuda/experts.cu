@@ -11,7 +11,8 @@
 // A gradient of a weight has a block for each expert and tile of the matrix, which adds the rows of
 // the expert in their order.
 //
-// Scratch: 16 bytes per row for sorting, and half a byte for counting digits.
+// Scratch: 16 bytes per row for sorting, and half a byte for counting digits; for dispatch 4 bytes
+// per slot.
 
 #include "move.cuh"
 #include "sort.cuh"
@@ -82,17 +83,40 @@ static __device__ inline int64_t place_of(Slots s, int64_t i, bool report, Finde
   return (part * s.groups + i / s.rows) * s.capacity + slot % s.capacity;
 }
 
-template <class T> static __global__ void fill_all(T *y, T x, int64_t n) {
+// The row of each slot; -1: none.  Of rows with equal slots the last one stays.
+static __global__ void no_rows(int *row, int64_t n) {
   for (int64_t i = first_thread(); i < n; i += all_threads())
-    y[i] = x;
+    row[i] = -1;
+}
+
+static __global__ void find_rows(int *row, Slots s, Finder f) {
+  for (int64_t i = first_thread(); i < s.groups * s.rows; i += all_threads()) {
+    int64_t place = place_of(s, i, true, f);
+    if (place >= 0) atomicMax(&row[place], (int)i);
+  }
 }
 
 template <class T>
-static __global__ void dispatch_rows(T *y, const T *x, Slots s, int64_t n, Finder f) {
+static __global__ void dispatch_rows(T *y, const T *x, const int *row, int64_t inner, int64_t n,
+                                     T otherwise) {
   for (int64_t i = first_thread(); i < n; i += all_threads()) {
-    int64_t row = i / s.inner, column = i % s.inner, place = place_of(s, row, column == 0, f);
-    if (place >= 0) y[place * s.inner + column] = x[i];
+    int from = row[i / inner];
+    y[i] = from >= 0 ? x[from * inner + i % inner] : otherwise;
   }
+}
+
+template <class T> static int dispatch(T *y, const T *x, Slots s, T otherwise) {
+  int64_t places = s.parts * s.groups * s.capacity, count = s.groups * s.rows;
+  if (places * s.inner == 0) return NNRT_OK;
+  if (count >= (int64_t)1 << 31)
+    return nnrt_error(NNRT_UNSUPPORTED, "dispatch: %lld rows are too many", (long long)count);
+  int *row = (int *)nnrt_gpu_scratch(places * (int64_t)sizeof *row);
+  if (!row) return NNRT_MEMORY;
+  int code = launch(no_rows, blocks_for(places), BLOCK, 0, row, places);
+  if (!code && count > 0) code = launch(find_rows, blocks_for(count), BLOCK, 0, row, s, finder());
+  if (code) return code;
+  int64_t n = places * s.inner;
+  return launch(dispatch_rows<T>, blocks_for(n), BLOCK, 0, y, x, row, s.inner, n, otherwise);
 }
 
 template <class T>
@@ -108,13 +132,7 @@ static __global__ void collect_rows(T *y, const T *x, Slots s, int64_t n, Finder
                            const int64_t *y_shape, const int64_t *slots_shape, int64_t from,       \
                            int64_t all, bool none) {                                               \
     Slots s = slots_of(slots, slots_shape, y_ndim, y_shape, from, all);                            \
-    int64_t n = s.groups * s.rows * s.inner, whole = product(y_shape, y_ndim);                     \
-    if (whole == 0) return NNRT_OK;                                                                \
-    int code =                                                                                     \
-        launch(fill_all<T>, blocks_for(whole), BLOCK, 0, (T *)y, (T)(none ? -1 : 0), whole);       \
-    if (code || n == 0) return code;                                                               \
-    return launch(dispatch_rows<T>, blocks_for(n), BLOCK, 0, (T *)y, (const T *)x, s, n,           \
-                  finder());                                                                       \
+    return dispatch((T *)y, (const T *)x, s, (T)(none ? -1 : 0));                                  \
   }                                                                                                \
   int nnrt_collect_##size(void *y, const void *x, const int64_t *slots, int64_t x_ndim,            \
                           const int64_t *x_shape, const int64_t *slots_shape, int64_t from,        \

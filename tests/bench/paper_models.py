@@ -13,6 +13,8 @@ TOKENS, WORDS = 2048, 51200  # of GPT-3
 MANY_WORDS = 500_000  # of T5 and mBART in many languages (SuperScaler, section 6.1)
 SOURCE, TARGET = 1024, 1024  # of an encoder and a decoder (the same)
 IMAGE, PATCH, WINDOW = 1536, 4, 12  # of Swin V2 (the same); windows divide all of its stages
+M6_TOKENS, M6_WORDS = 272, 21128  # of 16 patches and 256 words, ours; of Chinese BERT, which M6 uses
+ROWS_OF_GROUP, CAPACITY = 8, 1.25  # of routed tokens; slots of an expert, of the mean number of tokens (M6-T, section 3)
 ALIGNED, RESIDUES = 128, 256  # of AlphaFold2 (the same)
 
 
@@ -32,17 +34,17 @@ class Text:
         self.params.append(f'%{name}: f32{bracket(shape)} weight "{name}" train = {init}')
         return f"%{name}", shape
 
-    def op(self, kind, operands, shape, more=(), attributes=""):
+    def op(self, kind, operands, shape, more=(), attributes="", dtype="f32"):
         """`more`: types of further results."""
         names = [f"%{self.n + i}" for i in range(1 + len(more))]
         self.n += len(names)
-        types = [f"f32{bracket(shape)}", *more]
+        types = [f"{dtype}{bracket(shape)}", *more]
         results, read = ", ".join(names), ", ".join(v[0] for v in operands)
         self.ops.append(f"  {results} = {kind} {read}{attributes} : {', '.join(types)}")
         return names[0], shape
 
-    def reshape(self, x, shape):
-        return self.op("reshape", [x], shape, attributes=f" shape={bracket(shape)}")
+    def reshape(self, x, shape, dtype="f32"):
+        return self.op("reshape", [x], shape, attributes=f" shape={bracket(shape)}", dtype=dtype)
 
     def transpose(self, x, perm):
         return self.op("transpose", [x], [x[1][i] for i in perm], attributes=f" perm={bracket(perm)}")
@@ -72,6 +74,30 @@ class Text:
         width = x[1][-1]
         up = self.linear(x, f"{name}.up", times * width)
         return self.linear(self.op("gelu", [up], up[1]), f"{name}.down", width)
+
+    def experts(self, x, name, experts, inner):
+        """Of x (rows, tokens, width) each token goes to the expert with the largest score, which scales its result."""
+        rows, tokens, width = x[1]
+        groups, many = rows // ROWS_OF_GROUP, ROWS_OF_GROUP * tokens
+        capacity = math.ceil(CAPACITY * many / experts)
+        p = self.op("softmax", [self.linear(x, f"{name}.gate", experts)], [rows, tokens, experts], attributes=" axis=2")
+        best = self.op("top_k", [p], [rows, tokens, 1], attributes=" k=1", dtype="i64")
+        scale = self.op("gather", [p, best], [rows, tokens, 1], attributes=" axis=2 batch=2")
+        best = self.reshape(best, [groups, many], "i64")
+        slots = self.op("expert_slots", [best], [groups, many], dtype="i64",
+                        attributes=f" experts={experts} parts={experts} capacity={capacity} drop=true")
+        put = [experts, groups, capacity]
+        which = self.op("dispatch", [best, slots], put, attributes=f" shape={bracket(put)} none=true", dtype="i64")
+        shape = [*put, width]
+        y = self.op("dispatch", [self.reshape(x, [groups, many, width]), slots], shape, attributes=f" shape={bracket(shape)}")
+        # All slots of the busiest expert are taken.
+        up = self.op("grouped_linear", [self.weight(f"{name}.up", experts, width, inner), y, which], [*put, inner],
+                     attributes=" parts=true")
+        up = self.op("gelu", [up], up[1])
+        y = self.op("grouped_linear", [self.weight(f"{name}.down", experts, inner, width), up, which], shape,
+                    attributes=" parts=true")
+        y = self.reshape(self.op("collect", [y, slots], [groups, many, width]), x[1])
+        return self.op("mul", [y, self.op("broadcast", [scale], x[1], attributes=f" shape={bracket(x[1])}")], x[1])
 
     def block(self, x, name, heads, causal=False, memory=None):
         """Attention, cross-attention to an encoder's result if there is one, feed-forward; norms before each."""
@@ -159,6 +185,19 @@ def alphafold2(layers, width, heads, rows):
     return m.module("alphafold2", m.linear(m.norm(x, "ln"), "head", 23)), "cross_entropy(logits)"
 
 
+def m6(layers, width, heads, rows, experts, inner):
+    """M6 with experts in the place of all feed-forward layers, each token's best within a capacity (GShard's, by groups of
+    ROWS_OF_GROUP rows): 24 1024 16 ROWS 512 4096 is M6-MoE-100B, 24 1024 16 ROWS 960 21248 is M6-MoE-1T (Yang et al. 2021, "M6-T",
+    table 1).  Rows, of M6_TOKENS tokens, are ours."""
+    m = Text()
+    x = m.op("gather", [m.weight("wte", M6_WORDS, width), m.input("tokens", [rows, M6_TOKENS], "i64")], [rows, M6_TOKENS, width])
+    for i in range(layers):
+        y = m.norm(x, f"h{i}.n1")
+        x = m.add(x, m.attention(y, y, f"h{i}", heads, causal=True))
+        x = m.add(x, m.experts(m.norm(x, f"h{i}.n2"), f"h{i}", experts, inner))
+    return m.module("m6", m.linear(m.norm(x, "ln"), "head", M6_WORDS)), "next_token(logits,tokens)"
+
+
 def vgg13(rows):
     m = Text()
     x, side = m.input("x", [rows, 3, 224, 224]), 224
@@ -179,7 +218,7 @@ def vgg13(rows):
     return m.module("vgg13", x), "cross_entropy(logits)"
 
 
-MODELS = {f.__name__: f for f in (gpt, t5, swin, alphafold2, vgg13)}
+MODELS = {f.__name__: f for f in (gpt, t5, swin, alphafold2, m6, vgg13)}
 
 if __name__ == "__main__":
     print(MODELS[sys.argv[1]](*map(int, sys.argv[2:]))[0], end="")

@@ -149,6 +149,8 @@ CASES = [
     Case("gnn", "dp=2,tp=2", 4, CLIP, SGD),
     Case("gnn", "dp", 2, (*CLIP, *micro(2)), ADAM),
     Case("mixtral", "ep", 4, CLIP, SGD),
+    Case("routed", "ep", 4, CLIP, SGD),
+    Case("routed", "dp=2,ep=2", 4, (*CLIP, *micro(2)), dtype="bf16"),
     Case("mixtral", "dp=2,tp=2", 4, (*CLIP, *micro(2))),
     Case("swin", "tp", 4, CLIP, SGD),
     Case("swin", "search", 4, CLIP),

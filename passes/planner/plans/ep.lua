@@ -50,6 +50,13 @@ function step(axis)
       op_trans(op, part, axis)
     end
   end
+  -- Rows go to slots, and come back, where the rows are.
+  for _, kind in ipairs(#list > 0 and { "expert_slots", "dispatch", "collect" } or {}) do
+    for _, op in ipairs(ops(kind, "forward")) do
+      local groups = op:letter(#op.inputs, 0)
+      if can(op, groups, axis) then op_trans(op, groups, axis) end
+    end
+  end
   if #list > 0 then apply("dp", axis) end
   for _, op in ipairs(ops("matmul", "forward")) do
     for i, w in ipairs(op.inputs) do
