@@ -19,6 +19,7 @@
 #include "comm/transition.h"
 #include "driver.h"
 #include "explain.h"
+#include "ir/analysis/batch_dim.h"
 #include "output.h"
 #include "planner/auto/memory_breakdown.h"
 #include "train/param_groups.h"
