@@ -85,12 +85,17 @@ static int64_t bytes_made(const Op *op) {
   return bytes;
 }
 
-// The number of ops, from number `from` on, with no more bytes together than the largest alone.
-static int count_within(const Ops *level, int from, int64_t (*bytes_of)(const Op *)) {
-  int64_t most = 0, bytes = 0;
-  int n = 0;
+static int64_t largest(const Ops *level, int64_t (*bytes_of)(const Op *)) {
+  int64_t most = 0;
   for (int i = 0; i < level->n; i++)
     if (bytes_of(level->at[i]) > most) most = bytes_of(level->at[i]);
+  return most;
+}
+
+// The number of ops, from number `from` on, with no more bytes together than `most`.
+static int count_within(const Ops *level, int from, int64_t most, int64_t (*bytes_of)(const Op *)) {
+  int64_t bytes = 0;
+  int n = 0;
   while (from + n < level->n && bytes + bytes_of(level->at[from + n]) <= most)
     bytes += bytes_of(level->at[from + n++]);
   return n;
@@ -218,10 +223,13 @@ static bool batch_alike(Batcher *b, const Op *first) {
     }
     for (int i = 0; i < levels.n; i++) {
       const Ops *level = &levels.at[i];
+      // A batch is bounded by its bytes in host memory, and with early updates by its gradients:
+      // no more together than the largest alone.
+      int64_t most_away = largest(level, bytes_away), most_made = largest(level, bytes_made);
       for (int from = 0, n; from < level->n; from += n) {
-        // A batch is bounded by its bytes in host memory, and with early updates by its gradients.
-        int most = count_within(level, from, bytes_away);
-        int early = b->g->module->early_updates ? count_within(level, from, bytes_made) : most;
+        int most = count_within(level, from, most_away, bytes_away);
+        int early =
+            b->g->module->early_updates ? count_within(level, from, most_made, bytes_made) : most;
         n = early < most ? early : most;
         if (n < 2) continue;
         b->n_batches++;

@@ -28,6 +28,7 @@
 // elementwise ops cast their operands.  A weight that is updated in every slice gets none: each
 // slice casts its own version.
 
+#include "base/table.h"
 #include "ir/analysis/local.h"
 #include "ir/analysis/rewrite.h"
 #include "ir/op.h"
@@ -37,7 +38,9 @@ typedef struct Keeper {
   Graph *g;
   Arena *scratch;
   Diag *d;
-  int64_t copies; // of the first entry graph
+  int64_t copies;        // of the first entry graph
+  Table *params, *first; // of the graph, and of the first entry graph, by role and label
+  Result **update;       // by id of a parameter of the graph: its update, or NULL
 } Keeper;
 
 // Whether any op but an elementwise one reads `v`, directly or through views.
@@ -63,8 +66,8 @@ static void keep_cast(Keeper *k, Value *w) {
   // start, so another graph can only share these.
   DType to = attr_t(cast, "to");
   Graph *first = module_first_entry(k->g->module);
-  Value *copy = graph_find_role(k->g, ROLE_copy, w->label);
-  const Value *made = graph_find_role(first, ROLE_copy, w->label);
+  Value *copy = table_find(k->params, ROLE_copy, w->label);
+  const Value *made = table_find(k->first, ROLE_copy, w->label);
   if (copy && copy->type->dtype != to) return;
   if (!copy && k->g != first && (!made || made->type->dtype != to)) return;
   if (!copy) {
@@ -73,13 +76,12 @@ static void keep_cast(Keeper *k, Value *w) {
     copy->label = w->label;
     copy->layout = w->layout;
     // The 16-bit cast of the updated weight is the update of the copy.
-    for (int i = 0; i < k->g->n_results; i++) {
-      if (k->g->results[i]->target != w) continue;
-      Value *new = k->g->results[i]->use.value;
+    table_add(k->params, ROLE_copy, copy->label, copy);
+    if (k->update[w->id]) {
+      Value *new = k->update[w->id]->use.value;
       Builder b = {.g = k->g, .at = new->def ? new->def->next : k->g->first, .d = k->d};
       b.origin = value_origin(new);
       graph_update(k->g, copy, local_cast(&b, new, to));
-      break;
     }
     k->copies += k->g == first;
   }
@@ -98,12 +100,17 @@ bool pass_keep_casts(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m) {
     if (!g->entry) continue;
     k.g = g;
+    k.params = graph_params_by_label(g, k.scratch);
+    if (!k.first) k.first = k.params;
+    k.update = arena_array(k.scratch, Result *, g->n_values);
+    for (int i = g->n_results - 1; i >= 0; i--)
+      if (g->results[i]->target) k.update[g->results[i]->target->id] = g->results[i];
     int n = g->n_params; // copies are added after these
     for (int i = 0; i < n; i++) {
       Value *w = g->params[i];
       if (w->role != ROLE_weight || w->type->dtype != DT_f32 || w->each_slice) continue;
       // Copies are found by the label of their weight, so it must be unique.
-      if (graph_find_role(g, ROLE_weight, w->label) == w) keep_cast(&k, w);
+      if (w->label && table_find(k.params, ROLE_weight, w->label) == w) keep_cast(&k, w);
     }
     drop_dead(g);
     graph_renumber(g);
