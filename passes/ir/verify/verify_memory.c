@@ -301,6 +301,58 @@ static bool both_may_share(const Graph *g, LiveRanges *stays, const Meets *meets
          (first->dies == next->born && may_replace(first, next, scratch));
 }
 
+// For a quick test of live ranges; most values that share bytes have disjoint ones, one layer after
+// the other.
+typedef struct Quick {
+  int *kind; // 0: the test does not apply; SAME_TIME; or else the segment in which all of it is
+  int *from, *to;
+} Quick;
+
+enum { SAME_TIME = -1 };
+
+// Whether every slice of the value begins and ends in one run of the segment of its op, which runs
+// one segment after the other.  Sets the op times there.
+static bool within_segment(const Graph *g, LiveRanges *stays, const Value *v, int *from, int *to) {
+  bool any = false;
+  for (int r = 0; v->def && r < g->schedule->run.n; r++) {
+    const LiveRange *x = live_ranges_of(stays, v, r);
+    for (int m = 0; x && m < module_slices(g->module); m++) {
+      if (live_range_action(stays, x[m].from) != live_range_action(stays, x[m].to) ||
+          x[m].from != live_range_time(stays, v->def, r, m))
+        return false;
+      int begins = (int)live_range_op_time(stays, x[m].from);
+      int ends = (int)live_range_op_time(stays, x[m].to);
+      if (any && (begins != *from || ends != *to)) return false;
+      *from = begins;
+      *to = ends;
+      any = true;
+    }
+  }
+  return any;
+}
+
+static Quick quick_of(const Graph *g, LiveRanges *stays, const Allocation *all, int n, Arena *a) {
+  Quick q = {arena_array(a, int, n), arena_array(a, int, n), arena_array(a, int, n)};
+  for (int i = 0; i < n; i++) {
+    const Allocation *p = &all[i];
+    // Persistent state and deferred operands need more than that.
+    if (!p->by_slice && !p->lasts && p->again == START) {
+      q.kind[i] = SAME_TIME;
+      q.from[i] = p->born;
+      q.to[i] = p->dies;
+    } else if (p->by_slice && within_segment(g, stays, p->v, &q.from[i], &q.to[i])) {
+      q.kind[i] = p->v->def->segment;
+    }
+  }
+  return q;
+}
+
+static bool quick_disjoint(const Quick *q, int i, int k) {
+  if (!q->kind[i] || !q->kind[k]) return false;
+  if (q->kind[i] == q->kind[k]) return q->to[i] < q->from[k] || q->to[k] < q->from[i];
+  return q->kind[i] != SAME_TIME && q->kind[k] != SAME_TIME;
+}
+
 static bool check_overlaps(const Graph *g, Diag *d) {
   Arena *a = arena_new();
   const Meets meets = module_meets(g->module, a);
@@ -319,19 +371,13 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   qsort(all, (size_t)n, sizeof *all, by_offset);
   bool ok = true;
   LiveRanges *stays = g->schedule ? stays_new(g, a) : NULL;
-  // A quick test: most values that share bytes have disjoint live ranges, one layer after the
-  // other. Values by slice, persistent state and deferred operands need more than that.
-  int *born = arena_array(a, int, n), *dies = arena_array(a, int, n);
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < n; i++)
     all[i].by_slice = stays && value_stays(all[i].v);
-    bool quick = !all[i].by_slice && !all[i].lasts && all[i].again == START;
-    born[i] = quick ? all[i].born : START;
-    dies[i] = quick ? all[i].dies : END;
-  }
+  const Quick quick = quick_of(g, stays, all, n, a);
   // Sorted by offset, so each value is compared only with those that begin before its end.
   for (int i = 0; ok && i < n; i++)
     for (int k = stays ? i : i + 1; ok && k < n && all[k].from < all[i].to; k++)
-      if (born[k] <= dies[i] && born[i] <= dies[k] && (k > i || all[i].by_slice) &&
+      if (!quick_disjoint(&quick, i, k) && (k > i || all[i].by_slice) &&
           !both_may_share(g, stays, &meets, &all[i], &all[k], a))
         ok = diag_error(d, all[k].v->def ? all[k].v->def->loc : all[k].v->loc,
                         "'%s' at %lld and '%s' at %lld overlap while both are alive",
