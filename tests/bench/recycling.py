@@ -13,9 +13,9 @@ import argparse
 import json
 import os
 import pathlib
-import resource
 import subprocess
 import tempfile
+import threading
 import time
 
 from large_models import Graph
@@ -141,20 +141,22 @@ def main():
             cluster.write_text(CLUSTER)
             plans = ["dp", f"zero3={ranks}", f"dp={ranks // 4},dap=4", f"pp_3f1b={ranks // 4},dp=4"]
             for plan in a.plan or plans:
-                before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
                 command = [NNAOT, model, "-g", ranks, "--cluster", cluster, "--batch", 8 * ranks, "--micro-batches", 8,
                            "--loss", "cross_entropy(logits)", "--optimizer", "adamw", "--dtype", "f16", "--target", "cuda:sm_80",
                            "--detach", "recycled.*", "--plan", plan, "--emit", "plan", "-o", "/dev/null", "--summary", summary]
-                try:
-                    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=a.limit)
-                    said = f"{json.loads(summary.read_text())['predicted_step_ms']:12.0f}" if not done.returncode else \
-                        done.stderr.strip().splitlines()[0]
-                except subprocess.TimeoutExpired:
-                    said = "not ended"
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-                print(f"{layers:6} {ranks:5} {plan:18} {cpu:7.1f} {time.time() - start:7.1f} {after.ru_maxrss // 1024:6} {said}",
-                      flush=True)
+                with open(folder / "said", "w+") as said:
+                    start = time.time()
+                    process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=said)
+                    timer = threading.Timer(a.limit, process.kill)
+                    timer.start()
+                    status, used = os.wait4(process.pid, 0)[1:]
+                    timer.cancel()
+                    process.returncode = os.waitstatus_to_exitcode(status)
+                    said.seek(0)
+                    result = (f"{json.loads(summary.read_text())['predicted_step_ms']:12.0f}" if not process.returncode else
+                              "not ended" if process.returncode < 0 else said.readline().strip())
+                print(f"{layers:6} {ranks:5} {plan:18} {used.ru_utime + used.ru_stime:7.1f} {time.time() - start:7.1f} "
+                      f"{used.ru_maxrss // 1024:6} {result}", flush=True)
 
 
 if __name__ == "__main__":
