@@ -64,6 +64,7 @@ bool pass_simplify(Module *m, const PassOptions *o, Diag *d) {
       opt_stat(o, drop_dead(g), "dead ops dropped");
     }
     if (b.failed) return false;
+    if (phase < PHASE_sharded) opt_stat(o, late_lookups(g), "lookups moved to their reader");
   }
   return true;
 }

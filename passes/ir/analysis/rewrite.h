@@ -58,5 +58,8 @@ bool simplify_loop(Op *op, Diag *d, bool *changed);
 bool fold_constants(Builder *b, Op *op);
 // Merges equal ops.  Returns the number of ops that became dead.
 int merge_equal(Graph *g);
+// Moves large values of weights alone right before their first reader; returns their number
+// (late_lookups.c).
+int late_lookups(Graph *g);
 
 #endif
