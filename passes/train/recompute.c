@@ -17,6 +17,15 @@
 // saved, since that group is recomputed from it.  So if each layer of a network is a group, the
 // values between layers are saved, and those within a layer are live for its own gradients only.
 //
+// A value of weights alone that is larger than they are, such as a table of relative positions that
+// is looked up for each pair of positions, belongs to the group that reads it, if that is one: it
+// is recomputed like the values of this group, and not saved, also if the list has left it out. One
+// that several groups read is saved once.
+//
+//     %b = gather %table, %at       : f32[4096,4096]             … recompute_group=1
+//     %y = add %s, %b               recompute_group=1      =>    %5 = gather %table, %at   before the
+//                                                                gradients of group 1
+//
 // An op is repeated right before the first op of backward that needs it, together with its
 // predecessors in the group.  Dead results are not repeated: running statistics are updated once.
 // Random numbers are functions of key and element, so they are the same again.
@@ -137,6 +146,54 @@ static bool repeat_all(Recompute *r, const Value *v, Op *at) {
   return true;
 }
 
+// -- Values of weights alone ---------------------------------------------------------------------
+
+enum { LEAST = 1 << 16 }; // bytes of a value that is worth its recomputation
+
+// The group of all forward readers of the op's results; 0: none, or there are several.
+static int readers_group(const Op *op) {
+  int group = 0;
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i]) {
+      if (!u->user) return 0;
+      if (u->user->part != PART_forward) continue;
+      int own = u->user->recompute_group;
+      if (!own || (group && own != group)) return 0;
+      group = own;
+    }
+  return group;
+}
+
+// Puts ops of weights alone with larger results than these weights into the group that reads them.
+static void join_groups(Graph *g, Arena *scratch) {
+  // The bytes of the weights that a value is made of, indices left out; -1: it depends on data.
+  double *of_weights = arena_array(scratch, double, g->n_values);
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    bool floats = dtype_class[v->type->dtype] == 'F';
+    of_weights[v->id] = v->role != ROLE_weight ? -1 : floats ? (double)type_bytes(v->type) : 0;
+  }
+  for_each_op(op, g) {
+    double bytes = op_draws(op->kind) || op->callee ? -1 : 0;
+    for (int i = 0; i < op->n_in && bytes >= 0; i++) {
+      double own = of_weights[op->in[i].value->id];
+      bytes = own < 0 ? -1 : bytes + own;
+    }
+    for (int i = 0; i < op->n_out; i++)
+      of_weights[op->out[i]->id] = bytes;
+  }
+  // From readers to their operands, so that all ops of a chain join.
+  for (Op *op = g->last; op; op = op->prev) {
+    if (op->part != PART_forward || op->recompute_group || op->n_in == 0 || op->n_out != 1)
+      continue;
+    double from = of_weights[op->out[0]->id], bytes = (double)type_bytes(op->out[0]->type);
+    if (from < 0 || bytes < LEAST || bytes <= from) continue;
+    op->recompute_group = readers_group(op);
+  }
+}
+
+// -- The pass ------------------------------------------------------------------------------------
+
 static bool recompute(Graph *g, const PassOptions *o, Diag *d, int64_t *n) {
   Recompute r = {.g = g, .arena = g->module->arena, .scratch = opt_scratch(o), .d = d};
   bool any = false;
@@ -144,6 +201,7 @@ static bool recompute(Graph *g, const PassOptions *o, Diag *d, int64_t *n) {
     any |= op->part == PART_forward && op->recompute_group;
   if (!any) return true;
   graph_renumber(g);
+  join_groups(g, r.scratch);
   r.n_values = g->n_values;
   r.again = arena_array(r.scratch, Value *, g->n_values);
   r.own = arena_array(r.scratch, Value *, g->n_values);
