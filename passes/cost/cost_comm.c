@@ -129,6 +129,9 @@ const CommPrice *comm_price(CommPrices *p, const Op *op) {
     *groups = collective_groups(p->arena, op);
     k->price.cost = groups_cost(p->traffic, path_prim_of(op->kind), groups,
                                 (double)type_bytes(in->type), (double)type_bytes(out->type));
+    int nodes;
+    if (p->cluster->nccl && path_ring_rounds(path_prim_of(op->kind)))
+      k->price.cost.seconds = comm_nccl(p, op, &nodes).seconds;
   }
   return &k->price;
 }

@@ -186,7 +186,9 @@ static double swap_seconds(const StepState *s, const Device *d, const Op *op) {
   return bytes * s->in_node / s->c->host_update + moved / speed;
 }
 
-// The seconds in which a reader of offloaded weights gets them, if they stay in host memory.
+// The seconds in which a reader of offloaded weights gets them, if they stay in host memory.  So do
+// sums of gradients over micro-batches: each goes to the device and back, in 16 bits, to be added
+// to (DeepSpeed, runtime/zero/stage3.py).
 static double fetch_seconds(const StepState *s, const Device *d, const Op *op) {
   double bytes = 0;
   for (int i = 0; s->on_host && op->part != PART_update && i < op->n_in; i++) {
@@ -195,6 +197,9 @@ static double fetch_seconds(const StepState *s, const Device *d, const Op *op) {
     if (!v->def && v->role == ROLE_copy && v->label && table_find(s->on_host, 0, v->label))
       bytes += (double)type_bytes(v->type);
   }
+  const Value *sum = s->on_host && op->n_out ? op->out[0] : NULL;
+  if (sum && value_accumulates(sum) && type_count(sum->type) > 1)
+    bytes += 2 * 2 * (double)type_count(sum->type);
   return bytes / host_speed(s, d);
 }
 
@@ -209,9 +214,10 @@ static void find_host(StepState *s) {
   Table *t = table_new(s->a);
   for (int i = 0; i < s->g->n_params; i++) {
     Value *v = s->g->params[i];
-    if (v->host && v->role == ROLE_weight && v->label) table_add(t, 0, v->label, v);
+    if (!v->host || v->role != ROLE_weight || !v->label) continue;
+    table_add(t, 0, v->label, v);
+    s->on_host = t;
   }
-  s->on_host = t;
 }
 
 // -- Gathers of weights ahead of their use -------------------------------------------------------

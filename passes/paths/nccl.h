@@ -12,8 +12,9 @@
 // those of a ring with LL, for which clusters have latencies (clusters.def).  NVLS across nodes
 // (nvls_tree), PAT and CollNet are left out.
 //
-// Collectives are priced by this choice if the cluster says so (Cluster.nccl).  Else their price is
-// a lower bound of it: the latency of LL and the bandwidth of Simple.
+// The collectives of a step are priced by this choice if the cluster says so (Cluster.nccl,
+// cost_comm.h). Else, and where layouts and routes are chosen, their price is a lower bound of it:
+// the latency of LL and the bandwidth of Simple, which is linear in the bytes.
 
 #ifndef NCCL_H
 #define NCCL_H

@@ -5,8 +5,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "nccl.h"
-
 const char *const path_prim_name[PATH_send_recv + 1] = {
     "slice",   "split_sum", "pad_sum",
 #define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) #op,
@@ -269,12 +267,7 @@ Cost groups_cost(Traffic *t, PathPrim prim, const Groups *g, double before, doub
     case PATH_send_recv: assert(!"its messages are of different sizes"); break;
     }
   }
-  Cost cost = traffic_cost(t);
-  if (t->c->nccl && rounds && p > 1)
-    cost.seconds =
-        nccl_choose(t->c, prim, p, groups_nodes(t->c, g), larger(before, after), traffic_carried(t))
-            .seconds;
-  return cost;
+  return traffic_cost(t);
 }
 
 // -- Groups ----------------------------------------------------------------------------------
