@@ -29,7 +29,9 @@ class Text:
         return f"%{name}", shape
 
     def weight(self, name, *shape, init="normal(0,0.02)"):
-        assert name not in self.names
+        """A second pass over the model has the weights of the first."""
+        if name in self.names:
+            return f"%{name}", shape
         self.names.add(name)
         self.params.append(f'%{name}: f32{bracket(shape)} weight "{name}" train = {init}')
         return f"%{name}", shape
@@ -58,14 +60,33 @@ class Text:
         return self.op("layer_norm", [x, scale, shift], x[1], (rows, rows))
 
     def add(self, x, y):
+        """Dimensions of y that are 1 are broadcast to x's."""
+        if y[1] != x[1]:
+            y = self.op("broadcast", [y], x[1], attributes=f" shape={bracket(x[1])}")
         return self.op("add", [x, y], x[1])
 
-    def attention(self, x, y, name, heads, causal=False):
-        """Attention from x (rows, tokens, width) to y; self-attention if y is x."""
+    def constant(self, name, *shape, dtype="i64"):
+        if name not in self.names:
+            self.names.add(name)
+            self.params.append(f'%{name}: {dtype}{bracket(shape)} weight "{name}" = 0')
+        return f"%{name}", shape
+
+    def attention(self, x, y, name, heads, causal=False, scores=False, bias=None):
+        """Attention from x (rows, tokens, width) to y; self-attention if y is x.  `scores`: they are in memory, as in systems
+        before FlashAttention; the clip keeps nnaot from joining the products.  `bias` is added to them."""
         rows, tokens, width = x[1]
         split = [heads, width // heads]
         q, k, v = (self.reshape(self.linear(of, f"{name}.{p}", width), [rows, of[1][1], *split])
                    for p, of in zip("qkv", (x, y, y)))
+        if scores:
+            q, k, v = (self.transpose(t, [0, 2, 1, 3]) for t in (q, k, v))
+            s = self.op("matmul", [self.op("scale", [q], q[1], attributes=f" by={split[1] ** -0.5}"), k],
+                        [rows, heads, tokens, y[1][1]], attributes=" trans_b=true")
+            s = self.add(s, bias) if bias else s
+            s = self.op("softmax", [s], s[1], attributes=" axis=3")
+            s = self.op("clip", [s], s[1], attributes=" low=-1 high=2")
+            a = self.transpose(self.op("matmul", [s, v], q[1]), [0, 2, 1, 3])
+            return self.linear(self.reshape(a, x[1]), f"{name}.out", width)
         a = self.op("attention", [q, k, v], q[1], (f"f32{bracket([rows, heads, tokens])}",),
                     f" scale={split[1] ** -0.5} seq_major=true" + (" causal=true" if causal else ""))
         return self.linear(self.reshape(a, x[1]), f"{name}.out", width)
@@ -125,10 +146,10 @@ def gpt(layers, width, heads, rows, tokens=TOKENS):
     return m.module("gpt", m.linear(m.norm(x, "ln"), "head", WORDS)), "next_token(logits,tokens)"
 
 
-def t5(layers, width, heads, rows):
+def t5(layers, width, heads, rows, words=MANY_WORDS):
     """Encoder and decoder with half of the layers each, and one table for both and for the logits."""
     m = Text()
-    table = m.weight("table", MANY_WORDS, width)
+    table = m.weight("table", words, width)
     x, y = (m.op("gather", [table, m.input(f"tokens_{n}", [rows, length], "i64")], [rows, length, width])
             for n, length in (("in", SOURCE), ("out", TARGET)))
     for i in range(layers // 2):
@@ -136,13 +157,13 @@ def t5(layers, width, heads, rows):
     x = m.norm(x, "ln_e")
     for i in range(layers // 2):
         y = m.block(y, f"d{i}", heads, causal=True, memory=x)
-    logits = m.op("linear", [m.norm(y, "ln_d"), table], [rows, TARGET, MANY_WORDS], attributes=" trans=true")
+    logits = m.op("linear", [m.norm(y, "ln_d"), table], [rows, TARGET, words], attributes=" trans=true")
     return m.module("t5", logits), "next_token(logits,tokens_out)"
 
 
-def swin(layers, width, heads, rows):
+def swin(layers, width, heads, rows, window=WINDOW, bias=False, scores=False):
     """Four stages of 2, 2, all others and 2 layers, at half the side and twice the width each; windows are not shifted:
-    shifts move rows and change no product."""
+    shifts move rows and change no product.  `bias`: of relative positions, from a table by heads in each layer."""
     m = Text()
     side = IMAGE // PATCH
     x = m.linear(m.input("patches", [rows, side, side, 3 * PATCH * PATCH]), "embed", width)
@@ -153,13 +174,19 @@ def swin(layers, width, heads, rows):
             x = m.transpose(x, [0, 1, 3, 2, 4, 5])
             x = m.reshape(x, [rows, side, side, 4 * x[1][-1]])
             x = m.linear(m.norm(x, f"merge{stage}.n"), f"merge{stage}", 2 * width << stage - 1)
-        now, n = width << stage, side // WINDOW
+        now, n, tokens = width << stage, side // window, window * window
         for i in range(many):
             name = f"s{stage}.{i}"
-            y = m.reshape(m.norm(x, f"{name}.n1"), [rows, n, WINDOW, n, WINDOW, now])
-            y = m.reshape(m.transpose(y, [0, 1, 3, 2, 4, 5]), [rows * n * n, WINDOW * WINDOW, now])
-            y = m.attention(y, y, name, heads << stage)
-            y = m.transpose(m.reshape(y, [rows, n, n, WINDOW, WINDOW, now]), [0, 1, 3, 2, 4, 5])
+            y = m.reshape(m.norm(x, f"{name}.n1"), [rows, n, window, n, window, now])
+            y = m.reshape(m.transpose(y, [0, 1, 3, 2, 4, 5]), [rows * n * n, tokens, now])
+            add = None
+            if bias:
+                table = m.weight(f"{name}.table", (2 * window - 1) ** 2, heads << stage)
+                add = m.op("gather", [table, m.constant("positions", tokens * tokens)], [tokens * tokens, heads << stage])
+                add = m.reshape(add, [tokens, tokens, heads << stage])
+                add = m.reshape(m.transpose(add, [2, 0, 1]), [1, heads << stage, tokens, tokens])
+            y = m.attention(y, y, name, heads << stage, scores=scores or bias, bias=add)
+            y = m.transpose(m.reshape(y, [rows, n, n, window, window, now]), [0, 1, 3, 2, 4, 5])
             x = m.add(x, m.reshape(y, [rows, side, side, now]))
             x = m.add(x, m.feed_forward(m.norm(x, f"{name}.n2"), name))
     x = m.op("reduce_sum", [m.norm(x, "ln")], [rows, 8 * width], attributes=" axes=[1,2]")
@@ -198,6 +225,75 @@ def m6(layers, width, heads, rows, experts, inner):
     return m.module("m6", m.linear(m.norm(x, "ln"), "head", M6_WORDS)), "next_token(logits,tokens)"
 
 
+def evoformer(layers, width, heads, rows, passes=3):
+    """AlphaFold2 with both stacks: aligned sequences, and pairs of residues at half the width.  Each pass but the first
+    adds the detached and normalised results of the one before to the embedded inputs."""
+    m = Text()
+    half, few, shape = width // 2, heads // 2, [rows, ALIGNED, RESIDUES]
+    square = [rows, RESIDUES, RESIDUES]
+
+    def gated(x, name, columns):
+        gate = m.linear(x, f"{name}.g", columns)
+        value = m.linear(x, name, columns)
+        return m.op("mul", [value, m.op("sigmoid", [gate], gate[1])], value[1])
+
+    def attend(x, name, of, pairs=None):
+        """Along the last but one dimension; `pairs` are a bias."""
+        a, b, columns = x[1][1], x[1][2], x[1][3]
+        y = m.norm(x, f"{name}.n")
+        q, k, v = (m.transpose(m.reshape(m.linear(y, f"{name}.{p}", columns), [rows, a, b, of, columns // of]), [0, 1, 3, 2, 4])
+                   for p in "qkv")
+        s = m.op("matmul", [m.op("scale", [q], q[1], attributes=f" by={(columns // of) ** -0.5}"), k], [rows, a, of, b, b],
+                 attributes=" trans_b=true")
+        if pairs:
+            add = m.transpose(m.linear(m.norm(pairs, f"{name}.bn"), f"{name}.bias", of), [0, 3, 1, 2])
+            s = m.add(s, m.reshape(add, [rows, 1, of, b, b]))
+        o = m.op("matmul", [m.op("softmax", [s], s[1], attributes=" axis=4"), v], q[1])
+        o = m.reshape(m.transpose(o, [0, 1, 3, 2, 4]), [rows, a, b, columns])
+        gate = m.linear(y, f"{name}.gate", columns)
+        return m.linear(m.op("mul", [o, m.op("sigmoid", [gate], gate[1])], o[1]), f"{name}.out", columns)
+
+    def turned(x):
+        return m.transpose(x, [0, 2, 1, 3])
+
+    def triangle(z, name, outgoing):
+        y = m.norm(z, f"{name}.n")
+        a, b = (m.transpose(gated(y, f"{name}.{p}", half), [0, 3, 1, 2] if outgoing else [0, 3, 2, 1]) for p in "ab")
+        o = m.op("matmul", [a, b], [rows, half, RESIDUES, RESIDUES], attributes=" trans_b=true")
+        return gated(m.norm(m.transpose(o, [0, 2, 3, 1]), f"{name}.on"), f"{name}.out", half)
+
+    def outer(x, name):
+        y = m.norm(x, f"{name}.n")
+        a, b = (m.linear(y, f"{name}.{p}", 32) for p in "ab")
+        a, b = (m.reshape(m.transpose(t, [0, 2, 3, 1]), [rows, RESIDUES * 32, ALIGNED]) for t in (a, b))
+        o = m.op("matmul", [a, b], [rows, RESIDUES * 32, RESIDUES * 32], attributes=" trans_b=true")
+        o = m.transpose(m.reshape(o, [rows, RESIDUES, 32, RESIDUES, 32]), [0, 1, 3, 2, 4])
+        return m.linear(m.reshape(o, [*square, 32 * 32]), f"{name}.out", half)
+
+    x0 = m.linear(m.input("aligned", [*shape, 64]), "embed", width)
+    z0 = m.linear(m.input("pairs", [*square, 64]), "embed_pairs", half)
+    x, z = x0, z0
+    for i in range(passes):
+        if i:
+            x = m.add(x0, m.norm(m.op("detach", [x], x[1]), "recycle"))
+            z = m.add(z0, m.norm(m.op("detach", [z], z[1]), "recycle_pairs"))
+        for k in range(layers):
+            b = f"h{k}"
+            x = m.add(x, attend(x, f"{b}.row", heads, z))
+            x = m.add(x, turned(attend(turned(x), f"{b}.column", heads)))
+            x = m.add(x, m.feed_forward(m.norm(x, f"{b}.n"), b))
+            z = m.add(z, outer(x, f"{b}.outer"))
+            for name, out in ("out", True), ("in", False):
+                z = m.add(z, triangle(z, f"{b}.triangle_{name}", out))
+            z = m.add(z, attend(z, f"{b}.start", few, z))
+            z = m.add(z, turned(attend(turned(z), f"{b}.end", few, z)))
+            z = m.add(z, m.feed_forward(m.norm(z, f"{b}.zn"), f"{b}.z"))
+    # The loss is one of both stacks.
+    pairs = m.op("reduce_sum", [m.norm(z, "lnz")], [rows, RESIDUES, half], attributes=" axes=[1]")
+    pairs = m.reshape(m.linear(pairs, "head_pairs", 23), [rows, 1, RESIDUES, 23])
+    return m.module("evoformer", m.add(m.linear(m.norm(x, "ln"), "head", 23), pairs)), "cross_entropy(logits)"
+
+
 def vgg13(rows):
     m = Text()
     x, side = m.input("x", [rows, 3, 224, 224]), 224
@@ -218,7 +314,7 @@ def vgg13(rows):
     return m.module("vgg13", x), "cross_entropy(logits)"
 
 
-MODELS = {f.__name__: f for f in (gpt, t5, swin, alphafold2, m6, vgg13)}
+MODELS = {f.__name__: f for f in (gpt, t5, swin, alphafold2, evoformer, m6, vgg13)}
 
 if __name__ == "__main__":
     print(MODELS[sys.argv[1]](*map(int, sys.argv[2:]))[0], end="")
