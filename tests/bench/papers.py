@@ -6,7 +6,7 @@ need, and the speedup, predicted and published.
     tests/bench/papers.py swin-8 mbart                rows whose names begin so; all of them without
     tests/bench/papers.py --results FILE              resumes: what FILE has is not computed again
     tests/bench/papers.py --auto 300                  the plan of `auto` too, if it ends within so many seconds
-    tests/bench/papers.py --commands                  prints the commands and runs nothing
+    tests/bench/papers.py --commands --keep DIR       prints the commands and runs nothing; DIR has the models and plans
 
 Models have the papers' sizes (paper_models.py): shapes, without weights. Clusters are the papers' (clusters/eager-*.lua), with
 PyTorch in eager mode; each figure has its source there. Memory is that of the devices. A plan that is refused, or does
@@ -155,12 +155,9 @@ class Bench:
         return plan.replace(pieces[0], f"{file}=1")
 
     def command(self, row, plan, micro_batches, cluster):
-        """The model's text is written for a run, not for the command alone."""
         file = self.folder / f"{row.model}-{hash_of(str((row.size, row.rows, row.more)))}.nn"
-        text, loss = (paper_models.MODELS[row.model](*row.size, row.rows, **row.more) if not self.o.commands or
-                      row.model == "vgg13" else ("", "…"))
-        if not file.exists() and text:
-            file.write_text(text)
+        text, loss = paper_models.MODELS[row.model](*row.size, row.rows, **row.more)
+        file.write_text(text)
         optimizer = "sgd" if row.name.startswith("autoddl") else "adamw"
         return [NNAOT, file, "-g", row.ranks, "--cluster", cluster, "--plan", self.plan_text(plan.plan), "--micro-batches",
                 micro_batches, "--loss", loss, "--optimizer", optimizer, "--dtype", row.dtype, "--target",
@@ -227,6 +224,7 @@ def main():
     parser.add_argument("names", nargs="*", help="names, or how they begin; all of them")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--commands", action="store_true")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--auto", type=int, metavar="SECONDS")
     parser.add_argument("--limit", type=int, default=300, help="seconds of a command")
     parser.add_argument("--layers", type=int, help="of AlphaFold2, instead of 96 and 128")
@@ -238,8 +236,10 @@ def main():
         print("\n".join(f"{r.name:32}{r.said:6}  {r.source}" for r in rows))
         return
     n_within = n_judged = 0
+    if o.keep:
+        o.keep.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(o, folder)
+        bench = Bench(o, o.keep or folder)
         for row in rows:
             if o.commands:
                 for plan in row.theirs, row.ours:
