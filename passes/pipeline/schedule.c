@@ -115,6 +115,13 @@ static bool goes_back(const Segments *all, int forward) {
   return false;
 }
 
+// Whether the move starts before its segment.  One within a segment, such as a step of a route over
+// nodes, does not; ops have no segments yet.
+static bool starts_ahead(const Scheduler *s, const Op *op) {
+  const Op *made = op->in[0].value->def;
+  return move_is_ahead(op) && !(made && s->segments.of[made->id] == s->segments.of[op->id]);
+}
+
 static void make_pipeline(Scheduler *s, bool split) {
   const Segments *all = &s->segments;
   Work *work = arena_array(s->arena, Work, all->n);
@@ -129,7 +136,7 @@ static void make_pipeline(Scheduler *s, bool split) {
     if (k < 0 || !s->cluster || (op_info[op->kind].traits & VIEW)) continue;
     if (!op_is_collective(op))
       time[k] += op_seconds(s->cluster, op);
-    else if (!move_is_ahead(op))
+    else if (!starts_ahead(s, op))
       time[k] += comm_price(prices, op)->cost.seconds;
   }
   // Orders are those of ends, and a segment of no time would end together with its predecessors.
@@ -188,7 +195,7 @@ static bool find_timeline(Scheduler *s) {
   // Transfers that start ahead of their readers delay segments.
   CommPrices *prices = s->cluster ? comm_prices_new(s->arena, s->cluster) : NULL;
   for_each_op(op, s->g) {
-    if (!s->segments.of[op->id] || !move_is_ahead(op)) continue;
+    if (!s->segments.of[op->id] || !starts_ahead(s, op)) continue;
     const Op *made = op->in[0].value->def;
     Move move = {.op = op, .from = made ? s->segments.of[made->id] - 1 : -1};
     if (prices) move.seconds = comm_price(prices, op)->cost.seconds;

@@ -39,6 +39,8 @@ MODELS = {
     "evoformer": dict(loss="cross_entropy(logits)",
                       inputs={"msa": ("float", [4, 8, 8]), "labels": ("int", [4, 8], 8)},
                       flags=["--detach", "/h.1/Add_2,/h.1/Add_8,/h.1_1/Add_2,/h.1_1/Add_8"]),
+    "t5": dict(loss="cross_entropy(logits)",
+               inputs={"input_ids": ("chain", [16], 64), "decoder_input_ids": ("chain", [16], 64), "labels": ("int", [16], 64)}),
     "unet_resize": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [8, 8], 8)}),
 }
 
@@ -117,6 +119,9 @@ PLANS = [
     ("dp=2,pp_zb_v=2", ["vit", "gpt"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interlaced", ["gpt_tied", "vit", "bert"], [4, 2], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interlaced=2,tp=2", ["gpt", "moe"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp_interlaced=2,tp=2", ["t5", "gpt_tied"], [4], ["--micro-batches", 4, *SLOW], [MOVE, SUM]),  # routes over a cluster
+    ("pp_interlaced=4,tp=2", ["t5"], [8], ["--micro-batches", 8], [MOVE, SUM]),
+    ("pp_interleaved", ["t5"], [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_3f1b", ["recycle"], [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_3f1b", ["evoformer"], [2, 4], ["--micro-batches", 4], [MOVE]),
     ("pp_3f1b=2,dp=2", ["recycle", "evoformer"], [4], ["--micro-batches", 4], [MOVE, SUM]),

@@ -507,6 +507,71 @@ class Gnn(nn.Module):
         return self.head(x.mean(1))
 
 
+class RmsNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6))
+
+
+class T5Attention(nn.Module):
+    """Of `x` to `memory`, with a bias for every head, query and key."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+
+    def forward(self, x, memory, bias=None):
+        q, k, v = (y.reshape(-1, LENGTH, HEADS, WIDTH // HEADS).transpose(1, 2)
+                   for y in (self.q(x), self.k(memory), self.v(memory)))
+        scores = q @ k.transpose(-1, -2)
+        y = F.softmax(scores if bias is None else scores + bias, -1) @ v
+        return self.o(y.transpose(1, 2).reshape(-1, LENGTH, WIDTH))
+
+
+class T5Layer(nn.Module):
+    def __init__(self, decodes):
+        super().__init__()
+        self.ln_1, self.attn, self.ln_2 = RmsNorm(), T5Attention(), RmsNorm()
+        if decodes:
+            self.ln_m, self.cross = RmsNorm(), T5Attention()
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(2 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x, bias, memory=None):
+        y = self.ln_1(x)
+        x = x + self.attn(y, y, bias)
+        if memory is not None:
+            x = x + self.cross(self.ln_m(x), memory)
+        return x + self.down(F.relu(self.up(self.ln_2(x))))
+
+
+class T5(nn.Module):
+    """Encoder and decoder of four layers each, with one table for both and for the logits, and biases of relative positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.shared = nn.Embedding(VOCABULARY, WIDTH)
+        nn.init.normal_(self.shared.weight, 0.0, 0.5)
+        self.bias = nn.ModuleList(nn.Embedding(8, HEADS) for _ in range(2))
+        self.encoder, self.decoder = (nn.ModuleList(T5Layer(decodes) for _ in range(4)) for decodes in (False, True))
+        self.ln_e, self.ln_d = RmsNorm(), RmsNorm()
+        at = torch.arange(LENGTH)
+        self.register_buffer("index", (at - at[:, None]).clamp(-4, 3) + 4, persistent=False)
+
+    def forward(self, input_ids, decoder_input_ids):
+        near, causal = (bias(self.index).permute(2, 0, 1).unsqueeze(0) for bias in self.bias)
+        causal = causal.masked_fill(torch.arange(LENGTH) > torch.arange(LENGTH)[:, None], -1e9)
+        x, y = self.shared(input_ids), self.shared(decoder_input_ids)
+        for layer in self.encoder:
+            x = layer(x, near)
+        x = self.ln_e(x)
+        for layer in self.decoder:
+            y = layer(y, causal, x)
+        return F.linear(self.ln_d(y) * WIDTH**-0.5, self.shared.weight)
+
+
 def model(name):
     torch.manual_seed(20)
     if name == "wide":
@@ -523,4 +588,4 @@ def model(name):
     if name in ("unet", "unet_resize"):
         return unet(name == "unet")
     return {"vit": Vit, "axial": Axial, "recycle": Recycle, "warp": Warp, "tagger": Tagger, "mixtral": Mixtral,
-            "swin": Swin, "gnn": Gnn, "evoformer": Evoformer}[name]()
+            "swin": Swin, "gnn": Gnn, "evoformer": Evoformer, "t5": T5}[name]()
