@@ -256,6 +256,49 @@ class Configured(Base):
         return (self.head(h), h) if config.use_cache else self.head(h)
 
 
+class Expert(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wi, self.wo, self.dropout, self.act = nn.Linear(8, 6, bias=False), nn.Linear(6, 8, bias=False), nn.Dropout(0.0), nn.ReLU()
+
+    def forward(self, x):
+        return self.wo(self.dropout(self.act(self.wi(x))))
+
+
+class SwitchTransformersExperts(nn.ModuleDict):
+    """As in transformers: a loop over the experts that rows choose."""
+
+    num_experts = 3
+
+    def __init__(self):
+        super().__init__({f"expert_{i}": Expert() for i in range(self.num_experts)})
+
+    def forward(self, x, chosen, weights):
+        out, mask = torch.zeros_like(x), chosen.permute(2, 1, 0)
+        for expert in torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero():
+            place, row = torch.where(mask[expert].squeeze(0))
+            out.index_add_(0, row, self[f"expert_{expert[0]}"](x[None, row].reshape(-1, 8)) * weights[row, place, None])
+        return out
+
+
+class Switch(Base):
+    """At most two rows for each expert."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(8, 3), SwitchTransformersExperts()
+
+    def example(self):
+        return torch.randn(5, 3)
+
+    def forward(self, x):
+        h = self.inner(x)
+        p = self.router(h).softmax(-1)
+        one = F.one_hot(p.argmax(-1), 3)
+        one = one * (one.cumsum(0) <= 2)
+        return self.head(self.experts(h, one.unsqueeze(1), p.max(-1).values.unsqueeze(-1)))
+
+
 class Windows(Base):
     """Overlapping windows along a dimension that is counted from the end."""
 
@@ -609,7 +652,7 @@ class Wrapped(nn.DataParallel):
 
 
 MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher,
-           Equal, Assigned, Caches, Volume, SameType, Packed, Configured, Windows, Bag, Biased, Sums, Lazy, Hooks,
+           Equal, Assigned, Caches, Volume, SameType, Packed, Configured, Switch, Windows, Bag, Biased, Sums, Lazy, Hooks,
            Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, Together, Variance, Deviations,
            Ceiling, NamedAsInput, Sparse, Frozen, Hidden, ByFrequency, OwnGradient, OwnAndStopped, Names, Rest,
            Missing, Wrapped]

@@ -27,6 +27,7 @@ Needs torch and onnx.  `nnaot-export` is the command.
     checks.py      properties of a module that a file cannot hold
     file.py        names, buffers, kinds of weights and stops of gradients in the file
     compare.py     the file and the module on the same data
+    experts.py     mixtures of experts in a form that exporters know
     recorded.py    in-place changes, torch.no_grad() and dropout in a form that exporters record
     silence.py     exporters without their output
     operators.py, random.py    for onnx's evaluator
@@ -43,6 +44,7 @@ import torch
 
 from . import checks
 from .errors import ExportError, ExportWarning
+from .experts import without_loops
 from .exporters import EXPORTERS, reason
 from .recorded import AsRecorded
 from .signature import Inputs, output_names, results
@@ -186,7 +188,7 @@ def _export(module, inputs, path, names, opset, batch, exporters, held, own, com
         temporary = file.temporary_names(inputs.tensors, names)
         log(f"exporting by {exporter}")
         try:
-            with contextlib.nullcontext([]) if verbose else silence() as warned:
+            with contextlib.nullcontext([]) if verbose else silence() as warned, without_loops(module):
                 program = EXPORTERS[exporter](module, inputs, made, temporary, batch, large, opset, verbose)
         except Exception as e:  # whatever an exporter raises: the other may do better
             if verbose:
