@@ -15,17 +15,20 @@ static bool any(const Module *m) {
   return true;
 }
 
-// Whether a product reads a matrix per expert, as ep.lua requires.
+// Whether a product reads a matrix per expert, or one for each row, as ep.lua requires.
 static bool has_experts(const Module *m) {
-  for_each_op(op, m->graphs)
+  for_each_op(op, m->graphs) {
+    if (op->kind == OP_grouped_linear) return true;
     for (int i = 0; op->kind == OP_matmul && i < op->n_in; i++) {
       const Value *v = op->in[i].value;
       if (v->type->ndim < 3) continue;
-      // A weight, or derived from one by ops with one operand.
-      while (v->def && v->def->n_in == 1)
+      // A weight, or derived from one by ops with one operand, or its matrices for each row.
+      while (v->def && (v->def->n_in == 1 ||
+                        (v->def->kind == OP_gather && v->def->in[0].value->type->ndim >= 3)))
         v = v->def->in[0].value;
       if (v->role == ROLE_weight) return true;
     }
+  }
   return false;
 }
 
