@@ -276,6 +276,41 @@ static void bad_indices(void **state) {
   assert_true(y[0] == 7 && y[3] == 7);
 }
 
+// Experts and slots beyond the last, or below -1, and rows without a slot are errors; with `drop`
+// those rows have none.
+static void experts(void **state) {
+  (void)state;
+  static const int64_t bad[][2] = {{0, 2}, {-2, 0}, {INT64_MIN, 0}};
+  int64_t pair[] = {1, 2}, row[] = {2}, slotted[] = {2, 1, 1}, w_shape[] = {2, 2, 2}, y[2];
+  float x[4] = {1, 2, 3, 4}, w[8] = {1, 2, 3, 4, 5, 6, 7, 8}, z[8] = {7, 7, 7, 7};
+  NnrtSlots few = {.experts = 2, .parts = 2, .capacity = 1};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    assert_int_equal(nnrt_expert_slots_i64(y, bad[i], 1, 2, &few), NNRT_INDEX);
+    assert_int_equal(nnrt_dispatch_b4(z, x, bad[i], 3, slotted, pair, 0, 2, false), NNRT_INDEX);
+    assert_int_equal(nnrt_collect_b4(z, x, bad[i], 3, slotted, pair, 0, 2), NNRT_INDEX);
+    assert_int_equal(
+        nnrt_grouped_linear_f32(z, w, x, bad[i], 1, row, w_shape, 0, 2, 8, false, false),
+        NNRT_INDEX);
+    assert_int_equal(
+        nnrt_grouped_linear_back_w_f32(z, bad[i], x, x, 1, row, w_shape, 0, 2, 8, false, false),
+        NNRT_INDEX);
+  }
+  assert_true(z[0] == 7 && z[3] == 7);
+  static const int64_t same[] = {1, 1};
+  assert_int_equal(nnrt_expert_slots_i64(y, same, 1, 2, &few), NNRT_INDEX);
+  few.drop = true;
+  assert_int_equal(nnrt_expert_slots_i64(y, same, 1, 2, &few), NNRT_OK);
+  assert_true(y[0] == 1 && y[1] == -1);
+  // Both rows with the second expert, of which a shard has only that one; then with none.
+  w_shape[0] = 1;
+  assert_int_equal(
+      nnrt_grouped_linear_f32(z, w + 4, x, same, 1, row, w_shape, 1, 2, 8, false, false), NNRT_OK);
+  assert_true(z[0] == 1 * 5 + 2 * 7 && z[1] == 1 * 6 + 2 * 8 && z[2] == 3 * 5 + 4 * 7);
+  assert_int_equal(nnrt_grouped_linear_f32(z, w, x, same, 1, row, w_shape, 0, 2, 8, false, false),
+                   NNRT_OK);
+  assert_true(z[0] == 0 && z[3] == 0);
+}
+
 // A shard drops the same elements as the whole tensor; and about `ratio` of all are dropped.
 static void dropout(void **state) {
   (void)state;
@@ -361,17 +396,12 @@ static void optimizers_in_place(void **state) {
 
 TEST_GROUP(kernels_move) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(transpose),
-      cmocka_unit_test(broadcast),
-      cmocka_unit_test(slice),
-      cmocka_unit_test(concat_and_pack),
-      cmocka_unit_test(bit_cast),
-      cmocka_unit_test(trilu),
-      cmocka_unit_test(pad),
-      cmocka_unit_test(gather),
-      cmocka_unit_test(bad_indices),
-      cmocka_unit_test(dropout),
-      cmocka_unit_test(optimizers_in_place),
+      cmocka_unit_test(transpose),   cmocka_unit_test(broadcast),
+      cmocka_unit_test(slice),       cmocka_unit_test(concat_and_pack),
+      cmocka_unit_test(bit_cast),    cmocka_unit_test(trilu),
+      cmocka_unit_test(pad),         cmocka_unit_test(gather),
+      cmocka_unit_test(bad_indices), cmocka_unit_test(experts),
+      cmocka_unit_test(dropout),     cmocka_unit_test(optimizers_in_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
