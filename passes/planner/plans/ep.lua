@@ -29,9 +29,10 @@ end
 local function routed()
   local list, inside = {}, {}
   for _, op in ipairs(ops(nil, "forward")) do
-    local v = op.inputs[1]
-    local product = op.kind == "grouped_linear" and op:attribute("parts")
-    local between = op.kind ~= "collect" and v and v.def and inside[v.def]
+    local between, product = false, op.kind == "grouped_linear" and op:attribute("parts")
+    for _, v in ipairs(op.kind ~= "collect" and op.inputs or {}) do
+      between = between or v.def and inside[v.def]
+    end
     if product or between then
       inside[op] = true
       list[#list + 1] = op
@@ -44,10 +45,10 @@ function step(axis)
   local list = routed()
   for _, op in ipairs(list) do
     local part = op:result_letter(1, 0)
-    if not can(op, part, axis) then
-      refuse(op, ("%d experts cannot be shared by %d ranks equally"):format(op.inputs[1].shape[1], size(axis)))
-    else
+    if can(op, part, axis) then
       op_trans(op, part, axis)
+    elseif op.kind == "grouped_linear" then
+      refuse(op, ("%d experts cannot be shared by %d ranks equally"):format(op.inputs[1].shape[1], size(axis)))
     end
   end
   -- Rows go to slots, and come back, where the rows are.
