@@ -68,9 +68,10 @@ struct PlanProgram {
   int n_prices;
   Alternative *alternative; // while it is priced
   Replacing *replacing;     // while an op is replaced (lua_replace.c)
-  Dims *dims;               // of an op, in `model`
-  PlanLayers *layers;       // of the graph, in `model`
-  Vec(CutOp) cuts;          // of this program, and of those that it applied
+  bool mistaken;      // an applied program has a mistake: it is not the model that is to blame
+  Dims *dims;         // of an op, in `model`
+  PlanLayers *layers; // of the graph, in `model`
+  Vec(CutOp) cuts;    // of this program, and of those that it applied
 };
 
 extern const char PLAN_OPS[], PLAN_VALUES[]; // metatables

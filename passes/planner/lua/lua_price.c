@@ -14,14 +14,13 @@
 // An alternative that is impossible for the model has no price: nil and the reason.
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "ir/op.h"
 #include "lua_graph.h"
 #include "planner/plan/sections.h"
 #include "planner/search/search.h"
+#include "said.h"
 #include "sharding/decide.h"
 
 enum {
@@ -95,10 +94,9 @@ typedef struct Pricing {
   Module *module; // the copy
   Sharding sharding, *before;
   SandboxAside aside;
-  Diag *said, *d; // messages of the alternative; those of the program
-  FILE *file;
-  char *text; // of `said`
-  size_t n_text;
+  Said said;
+  const char *why; // once it has ended: the first of its errors
+  Diag *d;         // messages of the program
   int n_refused, n_notes;
 } Pricing;
 
@@ -142,14 +140,12 @@ static void begin(lua_State *l, Pricing *k) {
   k->sharding.section = from.section;
   k->n_refused = p->n_refused;
   k->n_notes = p->box.notes.n;
-  k->file = open_memstream(&k->text, &k->n_text);
-  if (!k->file) BUG("no memory for messages");
-  k->said = diag_new(k->file);
+  said_open(&k->said);
   sandbox_spare(l, &began);
   k->aside = sandbox_aside(&p->box, a->arena);
   p->s = &k->sharding;
   p->alternative = a;
-  p->box.d = k->said;
+  p->box.d = k->said.d;
   forget(p);
 }
 
@@ -172,20 +168,9 @@ static void end(lua_State *l, Pricing *k) {
   p->n_refused = k->n_refused;
   forget(p);
   sandbox_back(&p->box, &k->aside);
-  diag_free(k->said);
-  fclose(k->file);
-  free(k->text);
+  k->why = said_close(&k->said, p->box.arena);
   module_free(k->module);
   arena_free(k->alternative.arena);
-}
-
-// The first message of the alternative, without its place; in the program's arena.
-static const char *reason(const PlanProgram *p, const Pricing *k) {
-  fflush(k->file);
-  const char *at = k->text ? strstr(k->text, "error: ") : NULL;
-  if (!at) return "it is impossible";
-  at += strlen("error: ");
-  return str_copy_n(p->box.arena, at, strcspn(at, "\n"));
 }
 
 // The message of an error that a call raised, without its line.
@@ -269,6 +254,7 @@ static int price(lua_State *l) {
   // An error about an op or value of the model makes the alternative impossible; any other is a
   // mistake in the program.
   bool impossible = p->box.reported || p->box.about || p->n_refused > k.n_refused;
+  bool mistaken = p->mistaken;
   if (status != LUA_OK && impossible && !p->box.reported)
     why = str_copy(p->box.arena, message_of(l));
   if (status == LUA_OK && !impossible) {
@@ -276,9 +262,10 @@ static int price(lua_State *l) {
     ok = evaluate(p, &k, line, &found, &placed);
     sandbox_spare(l, &began);
   }
-  if (!why && (!ok || impossible)) why = reason(p, &k);
   p->box.about = NULL;
   end(l, &k);
+  if (!why && (!ok || impossible)) why = k.why;
+  if (mistaken) return plan_fail(l, NULL, why);
   if (status != LUA_OK && !impossible) return lua_error(l);
   if (!why) {
     push_price(l, &found, placed);

@@ -38,6 +38,7 @@ static int apply(lua_State *l) {
   // A fresh instance, with a Lua state of its own.
   PlanProgram *other = program_open(p->box.arena, name, p->box.d);
   bool ok = other != NULL;
+  p->mistaken |= !ok;
   // Searches of both count together; resources exempt in the applied program are exempt here.
   if (ok) {
     other->depth = p->depth + 1;
@@ -58,6 +59,8 @@ static int apply(lua_State *l) {
     plan_changed(p);
     p->n_searches = other->n_searches;
     p->n_prices = other->n_prices;
+    bool about_model = other->box.about || other->box.reported || other->n_refused;
+    p->mistaken |= !ok && (other->mistaken || !about_model);
     if (ok) plan_note_cuts(l, other->cuts.at, other->cuts.n);
     sandbox_spare_all(l, &other->box);
     program_close(other);

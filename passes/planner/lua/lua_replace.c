@@ -20,8 +20,6 @@
 // A saved plan has the calls of `build` one after the other.
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/vec.h"
@@ -32,6 +30,7 @@
 #include "lua_graph.h"
 #include "planner/saved/record.h"
 #include "prove/prove.h"
+#include "said.h"
 
 enum { MAX_BUILT = 4096, MAX_OPERANDS = 64 };
 
@@ -44,35 +43,6 @@ struct Replacing {
   Vec(Op *) built;
   StrBuf text; // the calls, for a saved plan
 };
-
-// -- Messages of other parts ---------------------------------------------------------------------
-
-// Messages that are written for later use.
-typedef struct Said {
-  Diag *d;
-  FILE *file;
-  char *text;
-  size_t n;
-} Said;
-
-static void said_open(Said *s) {
-  *s = (Said){0};
-  s->file = open_memstream(&s->text, &s->n);
-  if (!s->file) BUG("no memory for messages");
-  s->d = diag_new(s->file);
-}
-
-// The first error, without its place, in `a`.
-static const char *said_close(Said *s, Arena *a) {
-  fflush(s->file);
-  const char *at = s->text ? strstr(s->text, "error: ") : NULL;
-  if (at) at += strlen("error: ");
-  const char *first = at ? str_copy_n(a, at, strcspn(at, "\n")) : "it is impossible";
-  diag_free(s->d);
-  fclose(s->file);
-  free(s->text);
-  return first;
-}
 
 // -- Attributes ----------------------------------------------------------------------------------
 
