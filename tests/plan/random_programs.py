@@ -3,6 +3,8 @@ that is proved.  A plan saved as a program and read back is the same plan.
 
     random_programs.py [FIRST [COUNT]]      seeds FOUND and FIRST .. FIRST+COUNT-1; the program of a failure is printed
 
+A third as many more, with negative seeds from -FIRST-1 down, also price, search sub-spaces, cut by co-shard and replace ops.
+
 About half of the arguments are valid: letters of the op, axes of the program, existing ranks; and many calls
 ask first if they are allowed.
 """
@@ -220,6 +222,54 @@ class Program:
             lines += ["  do", *("    " + line for line in kind(self)), "  end"]
         return lines
 
+    # -- The calls of policies --
+
+    def some(self):
+        return self.any(f"ops({text(self.any(*KINDS))}, 'forward')", "layers()[1]", "layers()", self.list_of_ops(), self.op())
+
+    def price(self):
+        inside = [f"  {line}" for _ in range(self.random.randint(0, 2)) for line in ["do", *self.any(*self.STEP)(self), "end"]]
+        then = self.any("", "if p and p.seconds < price().seconds then local t = p.bytes end", "assert(p or why)")
+        return ["local kept", "local p, why = price(function()", *inside, f"  kept = {self.op()}", "end)", then,
+                f"if kept and {str(self.one_in(6)).lower()} then local t = kept.kind end"]
+
+    def search(self):
+        options = self.any("", "", f"{{ops = {self.some()}}}, ", f"{{ops = {self.some()}}}, ", "{sums = false}, ",
+                           f"{{sums = false, ops = {self.some()}}}, ")
+        return [f"search({options}{self.axis()})"]
+
+    def place_some(self):
+        return [f"place({self.axis()}, {{ops = {self.some()}{self.any('', '', ', stages = 2', ', chunks = 2', ', 1, 1')}}})"]
+
+    def coshard(self):
+        n = self.number() if self.one_in(20) else self.any(2, 2, 4, 3, "{3, 5}")
+        return [f"coshard{{ops = {self.some()}, pieces = {n}{self.any('', ', skip = true', ', skip = true', ', skip = 1')}}}"]
+
+    def replace(self):
+        dim, parts = self.any(1, 1, 2, 3), self.any(1, 2, 2)
+        attributes = ["trans", "axis", "scale", "causal", "seq_major", "eps", "shape", "perm", "axes", "keep", "by"]
+        made = self.any("build(o.kind, operands, a)", "build(o.kind, operands, a)", f"build({text(self.any(*KINDS))}, operands, a)")
+        join = self.any(f"build('concat', all, {{axis = {dim - 1}}})", "build('add', all)", "all[1]")
+        return [f"local o = {self.op()}",
+                f"local r = o and o.outputs[1].ndim >= {dim} and o.outputs[1].shape[{dim}] % {parts} == 0",
+                "if r then replace(o, function(...)",
+                f"  local all, n = {{}}, o.outputs[1].shape[{dim}]",
+                f"  for i = 1, {parts} do",
+                "    local a, operands = {}, {}",
+                f"    for _, name in ipairs{{{', '.join(map(text, attributes))}}} do a[name] = o:attribute(name) end",
+                "    for k, v in ipairs{...} do",
+                "      local starts, steps, shape = {}, {}, {}",
+                "      for d, m in ipairs(v.shape) do",
+                f"        local cut = d == {dim} and m == n",
+                f"        starts[d], steps[d] = cut and (i - 1) * n // {parts} or 0, 1",
+                f"        shape[d] = cut and n // {parts} or m",
+                "      end",
+                "      operands[k] = build('slice', {v}, {starts = starts, steps = steps, shape = shape})", "    end",
+                f"    all[i] = {made}",
+                "  end",
+                f"  return {join}",
+                "end) end"]
+
     def factors(self):
         if self.one_in(20):
             return self.any("{n}", "{n, n}", "2", "{}", "{0, n}", "{'x', n}")
@@ -235,6 +285,12 @@ class Program:
             self.in_model = False
         step = self.STEP + self.ASSIGN * (2 if self.one_in(3) else 0)
         return "\n".join([*lines, f"function step({', '.join(self.axes)})", *self.body(step, 7), "end", ""])
+
+
+class Policy(Program):
+    STEP = Program.STEP + [Program.price] * 8 + [Program.search] * 4
+    ASSIGN = Program.ASSIGN + [Program.place_some]
+    MODEL = Program.MODEL + [Program.coshard] * 4 + [Program.replace] * 8
 
 
 def verdict(done):
@@ -260,7 +316,7 @@ def is_saved(command, folder):
 
 
 def run(seed, folder):
-    program = Program(seed)
+    program = Policy(seed) if seed < 0 else Program(seed)
     source, file = str(program), pathlib.Path(folder, "program.lua")
     file.write_text(source)
     model = program.any(*LOSSES)
@@ -280,7 +336,8 @@ def run(seed, folder):
 def main():
     first, count = (int(a) for a in (sys.argv[1:] + ["0", "100"][len(sys.argv) - 1:]))
     with tempfile.TemporaryDirectory(prefix="nnaot-test-") as folder:
-        found = [run(seed, folder) for seed in [*FOUND, *range(first, first + count)]]
+        policies = range(-first - 1, -first - 1 - count // 3, -1)
+        found = [run(seed, folder) for seed in [*FOUND, *range(first, first + count), *policies]]
     accepted, refused, count = found.count(True), found.count(False), len(found)
     print(f"{count} programs: {accepted} are plans, {refused} have errors, {count - accepted - refused} failed")
     # The test fails if too few programs are refused or accepted.
