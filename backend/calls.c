@@ -204,7 +204,7 @@ static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   case ARG_from: return start_text(w, op_boxed(op), (int)arg->i, &whole);
   case ARG_all:
     start_text(w, op_boxed(op), (int)arg->i, &whole);
-    return str_format(w->arena, "%" PRId64, whole);
+    return str_format(w->arena, "%" PRId64, op_unpadded(op, whole));
   case ARG_ranks: return str_format(w->arena, "r, %d", group_number(w->p, op_mesh(op), &arg->axes));
   case ARG_struct: {
     StrBuf b = {.arena = w->arena};

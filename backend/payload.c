@@ -142,11 +142,63 @@ static bool source_open(const Value *v, Source *out, Diag *d) {
 
 // -- Writing -----------------------------------------------------------------------------------
 
+// Writes n elements of type `from` as type `to`; `piece` has room for PIECE of them.
+static void write_run(const char *at, DType from, DType to, int64_t n, char *piece, FILE *f) {
+  if (from == to) {
+    fwrite(at, (size_t)dtype_bytes[to], (size_t)n, f);
+    return;
+  }
+  for (int64_t first = 0; first < n; first += PIECE) {
+    int64_t m = n - first < PIECE ? n - first : PIECE;
+    // Elements are converted with the rounding of the reference evaluator.
+    const char *in = at + first * dtype_bytes[from];
+    const Type in_type = {from, 1, {m}}, out_type = {to, 1, {m}};
+    const Tensor x = {&in_type, (void *)(uintptr_t)in}; // only read
+    Tensor y = {&out_type, piece};
+    bool integers = dtype_class[from] != 'F' && dtype_class[to] != 'F';
+    for (int64_t k = 0; k < m; k++) {
+      if (integers)
+        tensor_set_i(&y, k, tensor_i(&x, k));
+      else
+        tensor_set_f(&y, k, tensor_f(&x, k));
+    }
+    fwrite(piece, (size_t)dtype_bytes[to], (size_t)m, f);
+  }
+}
+
+// Writes a box of a padded weight, row by row of its last dimension: the source has no padding.
+static void write_padded(const Value *v, const Region *box, const char *source, char *piece,
+                         FILE *f) {
+  DType from = v->init->dtype, to = v->type->dtype;
+  const Type *known = v->as;
+  int last = known->ndim - 1;
+  int64_t size = box->size[last], rows = size ? box_count(value_whole(v), box) / size : 0;
+  int64_t left = known->dim[last] - box->start[last];
+  for (int64_t r = 0; r < rows; r++) {
+    // The row's first element in the source; none for a row of padding.
+    int64_t at = box->start[last], stride = known->dim[last], rest = r;
+    bool padding = false;
+    for (int d = last - 1; d >= 0; d--) {
+      int64_t i = box->start[d] + rest % box->size[d];
+      padding |= i >= known->dim[d];
+      at += i * stride;
+      rest /= box->size[d];
+      stride *= known->dim[d];
+    }
+    int64_t n = padding || left < 0 ? 0 : left < size ? left : size;
+    if (n) write_run(source + at * dtype_bytes[from], from, to, n, piece, f);
+    static const char zero[8];
+    for (int64_t k = n; k < size; k++)
+      fwrite(zero, (size_t)dtype_bytes[to], 1, f);
+  }
+}
+
 static bool write_box(const Program *p, const Value *v, const Region *box, FILE *f) {
   Source s;
   DType from = v->init->dtype, to = v->type->dtype;
   const Type *whole = value_whole(v);
-  int64_t count = type_count(whole);
+  bool padded = value_padded(v);
+  int64_t count = type_count(padded ? v->as : whole);
   if (v->init->length != count * dtype_bytes[from])
     return diag_error(p->d, v->loc, "'%s' has %" PRId64 " bytes where %" PRId64 " are needed",
                       v->label, v->init->length, count * dtype_bytes[from]);
@@ -159,30 +211,9 @@ static bool write_box(const Program *p, const Value *v, const Region *box, FILE 
     run *= whole->dim[d];
   if (d >= 0) run *= box->size[d];
   int64_t n = box_count(whole, box);
-  for (int64_t i = 0; i < n; i += run) {
-    // A run of contiguous elements; `piece` has the capacity PIECE.
-    const char *at = s.at + box_element(whole, box, i) * dtype_bytes[from];
-    if (from == to) {
-      fwrite(at, (size_t)dtype_bytes[to], (size_t)run, f);
-      continue;
-    }
-    for (int64_t first = 0; first < run; first += PIECE) {
-      int64_t m = run - first < PIECE ? run - first : PIECE;
-      // Elements are converted with the rounding of the reference evaluator.
-      const char *in = at + first * dtype_bytes[from];
-      const Type in_type = {from, 1, {m}}, out_type = {to, 1, {m}};
-      const Tensor x = {&in_type, (void *)(uintptr_t)in}; // only read
-      Tensor y = {&out_type, piece};
-      bool integers = dtype_class[from] != 'F' && dtype_class[to] != 'F';
-      for (int64_t k = 0; k < m; k++) {
-        if (integers)
-          tensor_set_i(&y, k, tensor_i(&x, k));
-        else
-          tensor_set_f(&y, k, tensor_f(&x, k));
-      }
-      fwrite(piece, (size_t)dtype_bytes[to], (size_t)m, f);
-    }
-  }
+  if (padded) write_padded(v, box, s.at, piece, f);
+  for (int64_t i = 0; i < n && !padded; i += run)
+    write_run(s.at + box_element(whole, box, i) * dtype_bytes[from], from, to, run, piece, f);
   if (s.map) munmap(s.map, s.map_bytes);
   // The next weight is aligned.
   static const char zeros[ALIGN];

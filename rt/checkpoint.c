@@ -249,7 +249,7 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
     const void *whole = nnrt_tensor_whole(r, t, &memory);
     if (!begun) continue;
     // The checksum is that of the tensor in memory, not of the bytes that the disk returns.
-    int64_t bytes = nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);
+    int64_t bytes = nnrt_tensor_known_count(t) * nnrt_dtype_size(t->dtype);
     snprintf(wr.text[first_sum + n++].value, DIGITS + 1, "%016llx",
              (unsigned long long)nnrt_xxh64(whole, bytes, 0));
     ok = ok && nnrt_out_write(&wr.out, whole, bytes, w);

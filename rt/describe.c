@@ -94,8 +94,8 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
   for (int i = 0; i < p->train.n_tensors; i++) {
     const NnrtTensor *t = &p->train.tensors[i];
     if (t->role != NNRT_weight) continue;
-    parameters += nnrt_tensor_count(t);
-    if (t->train) trained += nnrt_tensor_count(t);
+    parameters += nnrt_tensor_known_count(t);
+    if (t->train) trained += nnrt_tensor_known_count(t);
   }
   // The rank that needs the most memory counts.
   for (int i = 0; i < p->n_codes; i++) {

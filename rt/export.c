@@ -11,7 +11,7 @@
 static bool fill_hole(OutFile *o, const NnrtHole *hole, const void *from, const NnrtTensor *t,
                       Why *w) {
   enum { BLOCK = 1 << 13 };
-  int64_t n = nnrt_tensor_count(t), size = nnrt_dtype_size(t->dtype),
+  int64_t n = nnrt_tensor_known_count(t), size = nnrt_dtype_size(t->dtype),
           to_size = nnrt_dtype_size(hole->dtype);
   double block[BLOCK]; // large enough for any type
   // Blocks keep the memory small: weights may be larger than it.
@@ -46,7 +46,7 @@ bool nnrt_export_model(NnrtRank *r, const char *path, Why *w) {
     const void *whole = t ? nnrt_tensor_whole(r, t, &memory) : NULL;
     // All ranks take part in nnrt_tensor_whole, also after an error.
     if (!root || !ok) continue;
-    if (!t || hole->length != nnrt_tensor_count(t) * nnrt_dtype_size(hole->dtype) ||
+    if (!t || hole->length != nnrt_tensor_known_count(t) * nnrt_dtype_size(hole->dtype) ||
         hole->offset < at || hole->length > p->skeleton_bytes - hole->offset)
       ok = why(w, "cannot write '%s': weight '%s' does not fit into its place in the model", path,
                hole->name);

@@ -10,8 +10,28 @@
 // Elements drawn, and bytes copied, between two writes to the device.
 enum { BLOCK = 1 << 17, PIECE = 1 << 18 };
 
+// The number of element `i` of a padded tensor without its padding; -1: it is padding.
+static int64_t unpadded(const NnrtTensor *t, int64_t i) {
+  int64_t number = 0, stride = 1;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    int64_t at = i % t->dim[d];
+    if (at >= t->known_dim[d]) return -1;
+    number += at * stride;
+    stride *= t->known_dim[d];
+    i /= t->dim[d];
+  }
+  return number;
+}
+
+static double drawn(const NnrtTensor *t, int64_t seed, int64_t key, int64_t i) {
+  if (t->init == NNRT_from_fill) return t->a;
+  if (t->init == NNRT_from_normal) return t->a + t->b * nnrt_random_normal(seed, 0, key, i);
+  return t->a + (t->b - t->a) * nnrt_random_uniform(seed, 0, key, i);
+}
+
 static void init_drawn(NnrtRank *r, const NnrtTensor *t, const Part *part, int64_t seed,
                        char *block) {
+  bool padded = nnrt_tensor_padded(t);
   int64_t key = nnrt_random_key(t->name), size = nnrt_dtype_size(t->dtype);
   Runs runs = nnrt_part_runs(t->ndim, t->dim, part->start, part->size);
   char *to = nnrt_tensor_at(r, t);
@@ -22,10 +42,8 @@ static void init_drawn(NnrtRank *r, const NnrtTensor *t, const Part *part, int64
       int64_t n = left < BLOCK ? left : BLOCK;
 #pragma omp parallel for if (n > 4096)
       for (int64_t j = 0; j < n; j++) {
-        double x = t->init == NNRT_from_normal
-                       ? t->a + t->b * nnrt_random_normal(seed, 0, key, first + j)
-                       : t->a + (t->b - t->a) * nnrt_random_uniform(seed, 0, key, first + j);
-        nnrt_element_set(block, t->dtype, j, x);
+        int64_t number = padded ? unpadded(t, first + j) : first + j;
+        nnrt_element_set(block, t->dtype, j, number < 0 ? 0 : drawn(t, seed, key, number));
       }
       nnrt_device_put(r, to, block, n * size);
       to += n * size;
@@ -71,7 +89,12 @@ bool nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed, Why *w) {
   char *block = nnrt_must_alloc((size_t)(most * nnrt_dtype_size(t->dtype)));
   switch (t->init) {
   case NNRT_from_payload: break; // above
-  case NNRT_from_fill: init_fill(r, t, n, block); break;
+  case NNRT_from_fill:
+    if (nnrt_tensor_padded(t))
+      init_drawn(r, t, &part, 0, block);
+    else
+      init_fill(r, t, n, block);
+    break;
   case NNRT_from_normal:
   case NNRT_from_uniform:
     // The compiled seed, unless --seed differs from the compiled default.

@@ -120,8 +120,8 @@ typedef struct NnrtTensor {
   bool unread;     // of an input: no op reads it, and it may be missing
   bool every_step; // of an input: each step reads its whole file, and no dimension is the batch
   bool deferred;   // of an output: of the previous step, until all deferred updates have run
-  // Its dimensions for users and files, if they differ: the same elements in the same order.  A
-  // known_ndim of 0: they do not.
+  // Its dimensions for users and files, if they differ: the same elements in the same order, or, of
+  // as many dimensions, fewer elements, with zeros after them.  A known_ndim of 0: they do not.
   int known_ndim;
   int64_t known_dim[NNRT_MAX_NDIM];
   NnrtInitKind init;

@@ -215,15 +215,17 @@ int NNRT_NAME(rnn_back)(NnrtPrep *p, NNRT_T *dgx, NNRT_T *dh0, NNRT_T *before, c
 // Losses.  logits (m, c), labels (m) of `width` bytes each, loss and lse (m).  If the c classes are
 // a shard of `all`, they begin with number `from`; a label outside of the shard contributes 0.
 int NNRT_NAME(cross_entropy)(float *loss, float *lse, const NNRT_T *logits, const void *labels,
-                             int64_t m, int64_t c, int64_t width, int64_t ignore);
+                             int64_t m, int64_t c, int64_t width, int64_t ignore, int64_t classes);
 int NNRT_NAME(cross_entropy_back)(NNRT_T *dlogits, const NNRT_T *logits, const void *labels,
                                   const float *lse, const float *dloss, int64_t m, int64_t c,
                                   int64_t from, int64_t all, int64_t width, int64_t ignore);
 // log-probabilities (m, c)
 int NNRT_NAME(nll)(float *loss, const NNRT_T *logp, const void *labels, int64_t m, int64_t c,
                    int64_t from, int64_t all, int64_t width, int64_t ignore);
-// y (m, g): the log-sum-exp of the rows of x (m, g, c); -inf if all elements are
-int NNRT_NAME(lse_parts)(float *y, const NNRT_T *x, int64_t m, int64_t g, int64_t c);
+// y (m, g): the log-sum-exp of the rows of x (m, g, c); -inf if all elements are.  The g c columns
+// are those from `from` on, and columns from number `all` on are padding.
+int NNRT_NAME(lse_parts)(float *y, const NNRT_T *x, int64_t m, int64_t g, int64_t c, int64_t from,
+                         int64_t all);
 
 // Lookup
 // dx of x_shape: each of its elements is the sum of the elements of dy that gather took from it, in

@@ -203,6 +203,8 @@ int64_t nnrt_dtype_size(NnrtDtype t);
 int64_t nnrt_tensor_count(const NnrtTensor *t); // of the whole tensor
 // Sets the whole tensor's dimensions for users and files; returns their number.
 int nnrt_tensor_known(const NnrtTensor *t, const int64_t **dim);
+int64_t nnrt_tensor_known_count(const NnrtTensor *t); // of elements in files: without padding
+bool nnrt_tensor_padded(const NnrtTensor *t);         // whether it has more
 bool nnrt_tensor_floating(const NnrtTensor *t);
 bool nnrt_tensor_saved(const NnrtTensor *t); // weight or state: a checkpoint holds it
 bool nnrt_tensor_lasts(const NnrtTensor *t); // persistent state: also a copy
@@ -226,7 +228,8 @@ int64_t nnrt_part_count(const NnrtTensor *t, const Part *part);
 // Returns the address of this rank's part: in the slab, or in host memory.
 char *nnrt_tensor_at(const NnrtRank *r, const NnrtTensor *t);
 bool nnrt_on_host(const NnrtRank *r, const void *at);
-// Copies the part of `whole` to that address.
+// Copies the part of `whole` to that address.  Here and below a whole tensor is without padding,
+// and padding of a part is zero.
 void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole);
 // Copies bytes `at` to `at + bytes - 1` of the part.
 void nnrt_part_from_whole(void *out, const void *whole, const NnrtTensor *t, const Part *where,
@@ -269,8 +272,8 @@ typedef struct Whole {
   char *at; // the caller frees it
   int64_t bytes;
 } Whole;
-// Collective: returns a whole tensor at rank 0 (NULL elsewhere), valid until the next call with
-// `memory`.
+// Collective: returns a whole tensor, without padding, at rank 0 (NULL elsewhere), valid until the
+// next call with `memory`.
 const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory);
 
 // ---- npy.c: NumPy's files

@@ -10,7 +10,7 @@ static bool saved(const NnrtTensor *t) {
 
 static bool write_f32(OutFile *o, const void *from, const NnrtTensor *t, Why *w) {
   enum { BLOCK = 1 << 14 };
-  int64_t n = nnrt_tensor_count(t), size = nnrt_dtype_size(t->dtype);
+  int64_t n = nnrt_tensor_known_count(t), size = nnrt_dtype_size(t->dtype);
   if (t->dtype == NNRT_f32) return nnrt_out_write(o, from, n * size, w);
   float block[BLOCK];
   // Other types are converted in blocks.

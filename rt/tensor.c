@@ -71,6 +71,18 @@ int nnrt_tensor_known(const NnrtTensor *t, const int64_t **dim) {
   return t->known_ndim ? t->known_ndim : t->ndim;
 }
 
+int64_t nnrt_tensor_known_count(const NnrtTensor *t) {
+  const int64_t *dim;
+  int64_t n = 1;
+  for (int i = nnrt_tensor_known(t, &dim) - 1; i >= 0; i--)
+    n *= dim[i];
+  return n;
+}
+
+bool nnrt_tensor_padded(const NnrtTensor *t) {
+  return nnrt_tensor_known_count(t) < nnrt_tensor_count(t);
+}
+
 ShapeText nnrt_tensor_text(const NnrtTensor *t) {
   const int64_t *dim;
   int ndim = nnrt_tensor_known(t, &dim);
@@ -146,9 +158,75 @@ bool nnrt_on_host(const NnrtRank *r, const void *at) {
   return r->host && here >= host && here < host + (uintptr_t)r->code->host_bytes;
 }
 
+// ---- padded tensors
+
+// The elements of a part of a padded tensor that are no padding, as `n` runs of `length` elements,
+// each contiguous in the part and in the whole without padding.
+typedef struct Unpadded {
+  int64_t zero[NNRT_MAX_NDIM], size[NNRT_MAX_NDIM];
+  Runs part, whole;
+  int64_t length, n;
+} Unpadded;
+
+static void find_unpadded(Unpadded *u, const NnrtTensor *t, const Part *where) {
+  *u = (Unpadded){0};
+  int64_t count = 1;
+  for (int d = 0; d < t->ndim; d++) {
+    int64_t left = t->known_dim[d] - where->start[d];
+    u->size[d] = left < 0 ? 0 : left < where->size[d] ? left : where->size[d];
+    count *= u->size[d];
+  }
+  if (count == 0) return;
+  u->part = nnrt_part_runs(t->ndim, where->size, u->zero, u->size);
+  u->whole = nnrt_part_runs(t->ndim, t->known_dim, where->start, u->size);
+  // Both lengths are products of the last sizes, so the shorter divides the other.
+  u->length = u->part.length < u->whole.length ? u->part.length : u->whole.length;
+  u->n = count / u->length;
+}
+
+// The index of element `i` of the runs.
+static int64_t element_of(const Runs *runs, int64_t i) {
+  return nnrt_run_start(runs, i / runs->length) + i % runs->length;
+}
+
+// Copies bytes `at` to `at + bytes - 1` of the part from the whole: padding becomes zero.
+static void padded_from_whole(char *out, const char *whole, const NnrtTensor *t, const Part *where,
+                              int64_t at, int64_t bytes) {
+  int64_t size = nnrt_dtype_size(t->dtype), end = at + bytes;
+  Unpadded u;
+  find_unpadded(&u, t, where);
+  memset(out, 0, (size_t)bytes);
+  for (int64_t i = 0; i < u.n; i++) {
+    // The bytes of the run, and those of them that are asked for.
+    int64_t first = element_of(&u.part, i * u.length) * size, last = first + u.length * size;
+    int64_t from = first > at ? first : at, to = last < end ? last : end;
+    if (from >= to) continue;
+    const char *source = whole + element_of(&u.whole, i * u.length) * size;
+    memcpy(out + from - at, source + from - first, (size_t)(to - from));
+  }
+}
+
+static void whole_from_padded(char *whole, const char *part, const NnrtTensor *t,
+                              const Part *where) {
+  int64_t size = nnrt_dtype_size(t->dtype);
+  Unpadded u;
+  find_unpadded(&u, t, where);
+  for (int64_t i = 0; i < u.n; i++)
+    memcpy(whole + element_of(&u.whole, i * u.length) * size,
+           part + element_of(&u.part, i * u.length) * size, (size_t)(u.length * size));
+}
+
 void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole) {
   int64_t size = nnrt_dtype_size(t->dtype);
   if (nnrt_part_count(t, where) == 0) return;
+  if (nnrt_tensor_padded(t)) {
+    int64_t bytes = nnrt_part_count(t, where) * size;
+    char *part = nnrt_must_alloc((size_t)bytes);
+    padded_from_whole(part, whole, t, where, 0, bytes);
+    nnrt_device_put(r, nnrt_tensor_at(r, t), part, bytes);
+    free(part);
+    return;
+  }
   Runs runs = nnrt_part_runs(t->ndim, t->dim, where->start, where->size);
   for (int64_t i = 0; i < runs.n; i++)
     nnrt_device_put(r, nnrt_tensor_at(r, t) + i * runs.length * size,
@@ -157,6 +235,10 @@ void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const vo
 
 void nnrt_part_from_whole(void *out, const void *whole, const NnrtTensor *t, const Part *where,
                           int64_t at, int64_t bytes) {
+  if (nnrt_tensor_padded(t)) {
+    padded_from_whole(out, whole, t, where, at, bytes);
+    return;
+  }
   int64_t size = nnrt_dtype_size(t->dtype), end = at + bytes;
   Runs runs = nnrt_part_runs(t->ndim, t->dim, where->start, where->size);
   int64_t run = runs.length * size;
@@ -171,6 +253,10 @@ void nnrt_part_from_whole(void *out, const void *whole, const NnrtTensor *t, con
 void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where) {
   int64_t size = nnrt_dtype_size(t->dtype);
   if (nnrt_part_count(t, where) == 0) return;
+  if (nnrt_tensor_padded(t)) {
+    whole_from_padded(whole, part, t, where);
+    return;
+  }
   Runs runs = nnrt_part_runs(t->ndim, t->dim, where->start, where->size);
   for (int64_t i = 0; i < runs.n; i++)
     memcpy((char *)whole + nnrt_run_start(&runs, i) * size,
@@ -205,17 +291,20 @@ static void put_part(void *whole, const void *part, const NnrtTensor *t, const N
   nnrt_whole_from_part(whole, part, t, &where);
 }
 
+// One buffer serves all tensors, one after the other.
+static void make_room(Whole *memory, const NnrtTensor *t) {
+  int64_t bytes = nnrt_tensor_known_count(t) * nnrt_dtype_size(t->dtype);
+  if (memory->bytes >= bytes) return;
+  free(memory->at);
+  memory->bytes = bytes;
+  memory->at = nnrt_must_alloc((size_t)bytes);
+}
+
 // Collects the parts at rank 0; `here` is rank 0's own part, or NULL if it has none.
 static const void *collect(NnrtRank *r, const NnrtTensor *t, const void *here, int64_t part_bytes,
                            Whole *memory) {
   const NnrtProgram *p = r->program;
-  int64_t bytes = nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);
-  // One buffer serves all tensors, one after the other.
-  if (memory->bytes < bytes) {
-    free(memory->at);
-    memory->bytes = bytes;
-    memory->at = nnrt_must_alloc((size_t)bytes);
-  }
+  make_room(memory, t);
   // The senders other than rank 0, the highest first: at rank 0 this is the order by rank distance.
   const NnrtMesh *m = &p->mesh[t->mesh];
   Exchange *e = nnrt_exchange_new(0, m->n_ranks);
@@ -252,6 +341,11 @@ const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
   }
   const void *here =
       has && (root || !all) ? nnrt_device_read(r, nnrt_tensor_at(r, t), bytes) : NULL;
+  if (all && here && nnrt_tensor_padded(t)) {
+    make_room(memory, t);
+    put_part(memory->at, here, t, p, 0);
+    return memory->at;
+  }
   if (all) return here;
   const void *whole = root ? collect(r, t, here, bytes, memory) : NULL;
   if (!root && has) {

@@ -132,6 +132,8 @@ static int64_t index_bound(const Value *v, int depth) {
       here = first->dim[first->ndim - 1];
     else if (depth < 64 && passes_on(op, u->index))
       here = index_bound(op->out[0], depth + 1);
+    // Padding is no row and no class.
+    if (here != INT64_MAX) here = op_unpadded(op, here);
     if (here < bound) bound = here;
   }
   return bound;

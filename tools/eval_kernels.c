@@ -45,7 +45,11 @@ static void push_args(Call *c, const Op *op, const Box *box) {
       push_pointer(c, box->start);
       break;
     case ARG_from: push(c, &ffi_type_sint64, &box->start[arg->i]); break;
-    case ARG_all: push(c, &ffi_type_sint64, &box->whole[arg->i]); break;
+    case ARG_all: {
+      int64_t all = op_unpadded(op, box->whole[arg->i]);
+      push(c, &ffi_type_sint64, &all);
+      break;
+    }
     case ARG_ranks: BUG("a collective is no single rank's kernel");
     case ARG_struct: push_pointer(c, kernel_struct(arg, c->arena)); break;
     }

@@ -285,11 +285,34 @@ static bool run_ops(Run *r, int when, Arena *a) {
 
 // -- Parameters and results ------------------------------------------------------------------
 
+// The box of the first elements of a tensor.
+static Box first_box(const Type *whole) {
+  Box box = {0};
+  memcpy(box.whole, whole->dim, sizeof box.whole);
+  return box;
+}
+
+// The elements of a tensor, with zeros after them up to type `to`; and the reverse.
+static Tensor with_padding(const Tensor *t, const Type *to, Arena *a) {
+  Tensor padded = tensor_new(a, to);
+  const Box first = first_box(to);
+  box_put(&padded, &first, t);
+  return padded;
+}
+
+static Tensor without_padding(const Tensor *t, const Type *to, Arena *a) {
+  Tensor known = tensor_new(a, to);
+  const Box first = first_box(t->type);
+  box_cut(t, &first, &known);
+  return known;
+}
+
 static void set_params(Run *r, const Values *in, bool per_slice, Arena *a) {
   for (int i = 0; i < r->g->n_params; i++) {
     const Value *v = r->g->params[i];
     if (sliced(r, v) != per_slice) continue;
     Tensor whole = *values_find(in, param_label(v, r->once));
+    if (value_padded(v)) whole = with_padding(&whole, value_whole(v), a);
     whole.type = value_whole(v);
     const Mesh *mesh = mesh_of(r, v);
     for (int k = 0; k < n_places(mesh); k++) {
@@ -404,9 +427,13 @@ bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *ou
        run_ops(&r, AFTER, r.once) && put_results(&r, false);
 
   // Types of updated parameters outlive the module.
-  for (int i = 0; i < g->n_results; i++)
-    if (g->results[i]->target)
-      out->at[i].t.type = arena_copy(a, value_known(g->results[i]->target), sizeof(Type));
+  for (int i = 0; i < g->n_results; i++) {
+    const Value *target = g->results[i]->target;
+    if (!target) continue;
+    const Type *known = arena_copy(a, value_known(target), sizeof(Type));
+    Tensor *t = &out->at[i].t;
+    *t = value_padded(target) ? without_padding(t, known, a) : (Tensor){known, t->data};
+  }
   arena_free(r.once);
   return ok;
 }

@@ -277,7 +277,9 @@ static bool want_arg(Check *c, Cursor *at, const Op *op, const KernelArg *arg) {
   case ARG_list: return want_list(c, at, arg->list, arg->n, "an element of a list");
   case ARG_box: return want_box(c, at, op_boxed(op));
   case ARG_from: return want_start(c, at, op_boxed(op), (int)arg->i);
-  case ARG_all: return want_int(c, at, value_whole(op_boxed(op))->dim[arg->i], "a global length");
+  case ARG_all:
+    return want_int(c, at, op_unpadded(op, value_whole(op_boxed(op))->dim[arg->i]),
+                    "a global length");
   case ARG_ranks: return want_ranks(c, at, op, &arg->axes);
   case ARG_struct: {
     CToken name;

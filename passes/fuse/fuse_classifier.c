@@ -49,7 +49,7 @@ static bool reads(const Op *op, int i, const Value *v) {
 // none but the two products.
 static bool find_classifier(Op *loss, Classifier *c) {
   *c = (Classifier){.loss = loss, .product = made_by(loss->in[0].value, OP_linear)};
-  if (!c->product) return false;
+  if (!c->product || attr_i(loss, "classes")) return false;
   // Only the loss and its gradient read the logits.
   for_each_use(u, c->product->out[0]) {
     if (u->user == loss) continue;

@@ -139,7 +139,8 @@ struct Value {
   Role role;
   const char *label; // the name for users: of the ONNX tensor, of the scalar, of a copy's weight
   // The global type for users, if its dimensions differ: of a weight or state, with as many
-  // elements in the same order.  Otherwise NULL.
+  // elements in the same order, or with shorter dimensions: the elements after them are padding,
+  // which is zero and in no file (pad.h).  Otherwise NULL.
   const Type *as;
   bool whole; // of an input: each step reads all of it; dimension 0 of other inputs is the batch
   bool train; // of a weight: autodiff gives it a gradient and an update

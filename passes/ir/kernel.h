@@ -30,7 +30,7 @@ typedef struct KernelArg {
     ARG_list,  // const int64_t * `list`, of `n`; NULL if `n` is 0 or the operand is absent
     ARG_box,  // two const int64_t *: the global shape of op_boxed, and the start of the local shard
     ARG_from, // int64_t: the start of the local shard along dimension `i` of op_boxed
-    ARG_all,  // int64_t: the global length of that dimension
+    ARG_all,  // int64_t: the global length of that dimension, without padding: op_unpadded
     ARG_ranks,  // NnrtRank *r, int: the group of ranks that differ along `axes` only
     ARG_struct, // const S *, with S the type `s`: attributes, as its `n` fields
   } kind;

@@ -138,6 +138,13 @@ bool op_is_view(const Op *op) {
   return op_info[op->kind].traits & VIEW;
 }
 
+int64_t op_unpadded(const Op *op, int64_t length) {
+  const char *name = op_has_attr(op, "classes") ? "classes"
+                     : op_has_attr(op, "rows")  ? "rows"
+                                                : NULL;
+  return name && attr_i(op, name) ? attr_i(op, name) : length;
+}
+
 const Value *op_boxed(const Op *op) {
   int traits = op_info[op->kind].traits;
   return traits & GLOBAL_INDEX ? op->out[0] : traits & GLOBAL_INDEX_IN ? op->in[0].value : NULL;

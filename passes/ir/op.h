@@ -125,6 +125,10 @@ const Op *value_optimizer(const Value *next);
 // Whether `v` depends on an op of this kind through ops of the update.  `seen`: a cache by op id of
 // ops that do not.
 bool value_leads_from(const Value *v, OpKind kind, bool *seen);
+// Of `length`, the global length of the classes of a loss or of the rows of a table, those that are
+// no padding: its attribute `classes` or `rows`.
+int64_t op_unpadded(const Op *op, int64_t length);
+
 // The value whose global index the kernel needs: result 0 of a GLOBAL_INDEX row, operand 0 of a
 // GLOBAL_INDEX_IN row; else NULL.
 const Value *op_boxed(const Op *op);

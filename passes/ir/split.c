@@ -68,6 +68,20 @@ const Type *type_whole(Module *m, const Type *local, const Layout *layout) {
   return type_scaled(m, local, layout, true);
 }
 
+bool type_pads(const Type *known, const Type *whole) {
+  bool longer = false;
+  if (known->ndim != whole->ndim) return false;
+  for (int i = 0; i < whole->ndim; i++) {
+    if (known->dim[i] > whole->dim[i]) return false;
+    longer |= known->dim[i] < whole->dim[i];
+  }
+  return longer;
+}
+
+bool value_padded(const Value *v) {
+  return v->as && type_pads(v->as, value_whole(v));
+}
+
 const Type *value_known(const Value *v) {
   return v->as ? v->as : value_whole(v);
 }

@@ -34,6 +34,9 @@ const Type *type_local(Module *m, const Type *whole, const Layout *layout);
 const Type *type_whole(Module *m, const Type *local, const Layout *layout);
 const Type *value_whole(const Value *v); // the global type, in any phase
 const Type *value_known(const Value *v); // the global type for users
+// Whether `whole` is `known` with padding after it, along one dimension or several.
+bool type_pads(const Type *known, const Type *whole);
+bool value_padded(const Value *v); // whether users know it without its padding
 
 bool sbp_equal(Sbp a, Sbp b);
 

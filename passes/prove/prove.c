@@ -112,6 +112,7 @@ static void prove_copy(Proof *p, const Value *v) {
 
 // Whether a weight has another shape than in the model's program, and the same in files.
 static bool is_reshaped(const Value *v, const Value *is) {
+  if (value_padded(v)) return false;
   const Type *whole = value_whole(v), *shape = is->as ? is->as : is->type;
   return !type_equal(whole, is->type) && v->as && type_equal(v->as, shape) &&
          whole->dtype == is->type->dtype;
@@ -121,7 +122,7 @@ static bool is_reshaped(const Value *v, const Value *is) {
 // contents and updates.
 static void prove_param(Proof *p, const Value *v, const Value *is) {
   const Type *whole = value_whole(v);
-  bool reshaped = is_reshaped(v, is);
+  bool reshaped = is_reshaped(v, is) || meaning(p, v)->padded_of;
   if (!reshaped && !type_equal(whole, is->type))
     prove_error(p, v->loc, "%s is %s, and %s in the model's program", prove_name(v, p->a),
                 type_text(p->a, whole), type_text(p->a, is->type));
@@ -165,7 +166,9 @@ static void prove_params(Proof *p) {
     }
     taken[is->index] = true;
     int number = number_of(p->numbers, is);
-    if (is_reshaped(v, is))
+    if (prove_padded_param(p, v, is))
+      meaning(p, v)->number = UNKNOWN;
+    else if (is_reshaped(v, is))
       prove_reshaped(p, v, number);
     else
       meaning(p, v)->number = number;
@@ -350,7 +353,7 @@ bool prove_known(Proof *p, const Op *op, Types types) {
 static bool is_meant(const Proof *p, const Op *op, int i) {
   const Meaning *of = meaning(p, op->in[i].value);
   return of->number != UNKNOWN || of->piece || of->cast_of || of->rounds_to ||
-         of->reshape_of != UNKNOWN;
+         of->reshape_of != UNKNOWN || of->padded_of;
 }
 
 // Reports an op that the model's program does not have.
@@ -405,6 +408,10 @@ static void prove_op(Proof *p, const Op *op) {
   if (!known) {
     // Only an error leaves a value without a meaning.
     if (p->ok) prove_unknown(p, op);
+    return;
+  }
+  if (prove_reads_padded(p, op)) {
+    if (!prove_padded(p, op)) prove_unknown(p, op);
     return;
   }
   // A no-op comes first: its result is already the number of its operand.

@@ -23,6 +23,9 @@ typedef struct Meaning {
   const struct Meaning *rounds_to; // it is that value, of type `dtype`, before it was rounded
   DType dtype;
   int reshape_of; // it is a reshape of that number; UNKNOWN: it is none, or has a number
+  // It is the value of number `padded_of` - 1 with padding after its dimension `pad_dim`; 0: it is
+  // not (prove_padded.c).
+  int padded_of, pad_dim;
 } Meaning;
 
 static const Meaning no_meaning = {.number = UNKNOWN, .reshape_of = UNKNOWN};
@@ -112,6 +115,14 @@ Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to);
 bool prove_lowered(Proof *p, const Op *op);
 // "the cast of weight 'w' to bf16"; NULL if the value is not one of lowered programs.
 const char *lowered_name(const Proof *p, const Value *v);
+
+// -- prove_padded.c --------------------------------------------------------------------------
+
+// Whether the parameter is `is` of the model's program with padding; sets its meaning.
+bool prove_padded_param(Proof *p, const Value *v, const Value *is);
+bool prove_reads_padded(const Proof *p, const Op *op);
+// Proves an op that reads values with padding.  False, without an error, if it cannot.
+bool prove_padded(Proof *p, const Op *op);
 
 // -- prove_pieces.c --------------------------------------------------------------------------
 

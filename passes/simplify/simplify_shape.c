@@ -151,7 +151,9 @@ static Value *simplify_gather(Builder *b, Op *op) {
   const Type *t = operand(op)->type;
   int64_t n = type_count(op->in[1].value->type), axis = attr_i(op, "axis"), step = 1;
   Tensor index;
-  if (n == 0 || n > t->dim[axis] || attr_n(op, "padding") || attr_i(op, "batch")) return NULL;
+  if (n == 0 || n > t->dim[axis] || attr_n(op, "padding") || attr_i(op, "batch") ||
+      attr_i(op, "rows"))
+    return NULL;
   Arena *a = arena_new();
   bool even = constant_tensor(op->in[1].value, &index, a);
   int64_t first = even ? tensor_i(&index, 0) : 0;

@@ -35,13 +35,15 @@
 #include "ir/analysis/rewrite.h"
 #include "ir/op.h"
 
-// The log-sum-exp of each of `parts` equal parts of the last dimension.
-static Value *parts_of(Builder *b, Value *x, int64_t parts) {
+// The log-sum-exp of each of `parts` equal parts of the last dimension, without padding after
+// `classes`, unless that is 0.
+static Value *parts_of(Builder *b, Value *x, int64_t parts, int64_t classes) {
   int64_t shape[MAX_NDIM];
   int ndim = x->type->ndim;
   memcpy(shape, x->type->dim, sizeof shape);
   shape[ndim - 1] = parts;
-  return build_op(b, OP_lse_parts, IN(x), ATTRS(a_list("shape", shape, ndim)));
+  return build_op(b, OP_lse_parts, IN(x),
+                  ATTRS(a_list("shape", shape, ndim), a_i("classes", classes)));
 }
 
 // The losses, with 0 for the label `ignore`.
@@ -68,10 +70,11 @@ Op *split_classes(Op *op, int parts, Diag *d) {
   }
   Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d};
   // The lse of the parts, and of these.
-  Value *each = parts_of(&b, x, parts), *one = parts_of(&b, each, 1);
+  Value *each = parts_of(&b, x, parts, attr_i(op, "classes")), *one = parts_of(&b, each, 1, 0);
   Value *lse = build_reshape(&b, one, t->ndim, t->dim);
   // The loss is lse - x[label], or 0 for the ignored label.
-  Value *minus = build_op(&b, OP_nll, IN(x, labels), ATTRS(*op_attr(op, "ignore")));
+  Value *minus =
+      build_op(&b, OP_nll, IN(x, labels), ATTRS(*op_attr(op, "ignore"), *op_attr(op, "classes")));
   Value *losses = build_op(&b, OP_add, IN(lse, minus), NO_ATTRS);
   Value *loss = without_ignored(&b, losses, labels, attr_i(op, "ignore"));
   if (b.failed) return NULL;

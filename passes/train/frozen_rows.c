@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/split.h"
 #include "update.h"
 
 bool update_freeze_rows(Update *p, const char *rows) {
@@ -22,7 +23,9 @@ bool update_freeze_rows(Update *p, const char *rows) {
       int64_t row = name ? strtoll(text + name + 1, NULL, 10) : 0;
       if (!name || !str_glob(str_copy_n(p->scratch, text, name), g->weight->label)) continue;
       found = true;
-      if (t->ndim < 1 || row >= t->dim[0] || t->dim[0] != g->weight->type->dim[0])
+      bool is_table =
+          t->ndim > 0 && (t->dim[0] == g->weight->type->dim[0] || value_padded(g->weight));
+      if (!is_table || row >= t->dim[0])
         return diag_error(p->b.d, g->weight->loc, "--freeze '%s': %s is no table with such a row",
                           text, type_text(p->scratch, t));
       p->b.origin = update_origin(p, g->weight->loc);

@@ -42,6 +42,10 @@ static void add_counts(Metrics *m, Metric *metric, const Op *op) {
   const Type *t = labels->type;
   if (type_count(x->type) > MOST_CLASSIFIED) return;
   b->origin = op_origin(op);
+  // Padding is no class.
+  int64_t classes = attr_i(op, "classes");
+  if (classes) x = build_slice(b, x, x->type->ndim - 1, 0, classes);
+  if (!x) return;
   Value *best =
       build_op(b, OP_arg_max, IN(x),
                ATTRS(a_i("axis", x->type->ndim - 1), a_b("keep", false), a_b("last", false)));

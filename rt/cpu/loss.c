@@ -2,7 +2,8 @@
 // log-probabilities, with their gradients.  Labels are checked before anything is written.
 //
 // Except in cross_entropy itself, the classes may be a shard: those from number `from` on, of
-// `all`. A row with a label in another shard contributes 0.
+// `all`. A row with a label in another shard contributes 0.  Columns from number `all` on are
+// padding: they do not count, and have gradient 0.
 
 #include "kernel.h"
 
@@ -14,6 +15,12 @@ static int check_labels(const void *labels, int64_t width, int64_t m, int64_t al
       return nnrt_found(FOUND_label, label, i, 0, all);
   }
   return NNRT_OK;
+}
+
+// The columns before the padding, of c columns from `from` on.
+static int64_t unpadded(int64_t c, int64_t from, int64_t all) {
+  int64_t n = all - from;
+  return n < 0 ? 0 : n > c ? c : n;
 }
 
 // Whether the label is one of the c classes of this shard.
@@ -36,25 +43,27 @@ NNRT_CLONES static float log_sum_exp(const float *x, int64_t n) {
 }
 
 int nnrt_cross_entropy_f32(float *loss, float *lse, const float *logits, const void *labels,
-                           int64_t m, int64_t c, int64_t width, int64_t ignore) {
-  int code = check_labels(labels, width, m, c, ignore);
+                           int64_t m, int64_t c, int64_t width, int64_t ignore, int64_t classes) {
+  int64_t all = classes ? classes : c;
+  int code = check_labels(labels, width, m, all, ignore);
   if (code) return code;
   int threads = threads_for(m * c);
 #pragma omp parallel for num_threads(threads)
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
     // The log-sum-exp is saved for the gradient.
-    lse[i] = log_sum_exp(logits + i * c, c);
+    lse[i] = log_sum_exp(logits + i * c, all);
     loss[i] = label == ignore ? 0.0f : lse[i] - logits[i * c + label];
   }
   return NNRT_OK;
 }
 
-int nnrt_lse_parts_f32(float *y, const float *x, int64_t m, int64_t g, int64_t c) {
+int nnrt_lse_parts_f32(float *y, const float *x, int64_t m, int64_t g, int64_t c, int64_t from,
+                       int64_t all) {
   int threads = threads_for(m * g * c);
 #pragma omp parallel for num_threads(threads)
   for (int64_t i = 0; i < m * g; i++)
-    y[i] = log_sum_exp(x + i * c, c);
+    y[i] = log_sum_exp(x + i * c, unpadded(c, from + i % g * c, all));
   return NNRT_OK;
 }
 
@@ -72,6 +81,7 @@ int nnrt_cross_entropy_back_f32(float *dlogits, const float *logits, const void 
   int code = check_labels(labels, width, m, all, ignore);
   if (code) return code;
   int threads = threads_for(m * c);
+  int64_t n = unpadded(c, from, all);
 #pragma omp parallel for num_threads(threads)
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
@@ -82,7 +92,8 @@ int nnrt_cross_entropy_back_f32(float *dlogits, const float *logits, const void 
       continue;
     }
     // dlogits = (softmax - onehot) dloss
-    scaled_softmax(row, logits + i * c, lse[i], dloss[i], c);
+    scaled_softmax(row, logits + i * c, lse[i], dloss[i], n);
+    memset(row + n, 0, (size_t)(c - n) * sizeof *row);
     if (is_here(label, c, from, ignore)) row[label - from] -= dloss[i];
   }
   return NNRT_OK;

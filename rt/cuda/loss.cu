@@ -37,10 +37,16 @@ template <class T, int V> static __device__ inline RowPacks row_packs(const T *r
 // compiler knows the maximum.
 enum { LARGE = 4 * BLOCK };
 
-// The labels from 0 to `all` are classes; c of them are local, from number `from` on.
+// The labels from 0 to `all` are classes; c columns are local, from number `from` on.  Columns from
+// number `all` on are padding: they do not count, and have gradient 0.
 struct Classes {
   int64_t c, from, all, ignore;
 };
+// The columns before the padding, of c columns from `from` on.
+static __host__ __device__ inline int64_t unpadded(int64_t c, int64_t from, int64_t all) {
+  int64_t n = all - from;
+  return n < 0 ? 0 : n > c ? c : n;
+}
 enum LabelKind { IGNORED, OUTSIDE, ELSEWHERE, HERE };
 static __device__ inline LabelKind label_kind(int64_t label, Classes k) {
   if (label == k.ignore) return IGNORED;
@@ -86,7 +92,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
   for (int64_t row = first; row < m; row += rows) {
     const T *x = logits + row * ld;
     // The log-sum-exp of the row.
-    float whole = log_of(row_exp_sum<T, BY_WARPS>(x, k.c, lane, threads));
+    float whole = log_of(row_exp_sum<T, BY_WARPS>(x, k.all, lane, threads));
     if (lane > 0) continue;
     int64_t label = index_at(labels, width, row);
     LabelKind kind = label_kind(label, k);
@@ -96,15 +102,17 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
   }
 }
 
-// x (rows, c) -> the log-sum-exp of each row
+// x (rows, c) -> the log-sum-exp of each row, of which g are those of a row of classes
 template <class T, bool BY_WARPS>
 static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
-    lse_rows(float *lse, const T *x, int64_t rows, int64_t c) {
+    lse_rows(float *lse, const T *x, int64_t rows, int64_t g, int64_t c, int64_t from,
+             int64_t all) {
   int64_t threads = BY_WARPS ? WARP : blockDim.x;
   int64_t lane = BY_WARPS ? threadIdx.x % WARP : threadIdx.x;
   for (int64_t row = BY_WARPS ? first_thread() / WARP : blockIdx.x; row < rows;
        row += BY_WARPS ? all_threads() / WARP : gridDim.x) {
-    float whole = log_of(row_exp_sum<T, BY_WARPS>(x + row * c, c, lane, threads));
+    int64_t n = unpadded(c, from + row % g * c, all);
+    float whole = log_of(row_exp_sum<T, BY_WARPS>(x + row * c, n, lane, threads));
     if (lane == 0) lse[row] = whole;
   }
 }
@@ -127,7 +135,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
                             const float *lse, const float *dloss, int64_t m, Classes classes,
                             int64_t width, Finder f) {
   constexpr int V = Width<T>::most;
-  int64_t c = classes.c;
+  int64_t c = unpadded(classes.c, classes.from, classes.all);
   int64_t threads = BY_WARPS ? WARP : blockDim.x;
   int64_t first = BY_WARPS ? first_thread() / WARP : blockIdx.x;
   int64_t rows = BY_WARPS ? all_threads() / WARP : gridDim.x;
@@ -163,9 +171,11 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
         write_pack(y + i, p[u]);
       }
     }
-    // The elements after the last pack.
+    // The elements after the last pack, and the padding.
     for (int64_t i = at.end + lane; i < c; i += threads)
       back_one(y + i, load(x + i), i == r.label, r);
+    for (int64_t i = c + lane; i < classes.c; i += threads)
+      store(y + i, 0.0f);
   }
 }
 
@@ -202,8 +212,8 @@ static int row_threads(int64_t m) {
 
 template <class T>
 static int cross_entropy(float *loss, float *lse, const T *logits, int64_t ld, const void *labels,
-                         int64_t m, int64_t c, int64_t width, int64_t ignore) {
-  Classes k = {c, 0, c, ignore};
+                         int64_t m, int64_t c, int64_t all, int64_t width, int64_t ignore) {
+  Classes k = {c, 0, all, ignore};
   if (m == 0) return NNRT_OK;
   if (c <= WARP * HELD)
     return launch(cross_entropy_rows<T, true>, blocks_for_rows(m, ROWS), BLOCK, 0, loss, lse,
@@ -212,12 +222,15 @@ static int cross_entropy(float *loss, float *lse, const T *logits, int64_t ld, c
                 logits, ld, labels, m, k, width, finder());
 }
 
-template <class T> static int lse_parts(float *lse, const T *x, int64_t rows, int64_t c) {
+template <class T>
+static int lse_parts(float *lse, const T *x, int64_t rows, int64_t g, int64_t c, int64_t from,
+                     int64_t all) {
   if (rows == 0) return NNRT_OK;
   if (c <= WARP * HELD)
-    return launch(lse_rows<T, true>, blocks_for_rows(rows, ROWS), BLOCK, 0, lse, x, rows, c);
-  return launch(lse_rows<T, false>, blocks_for_rows(rows, 1), row_threads(rows), 0, lse, x, rows,
-                c);
+    return launch(lse_rows<T, true>, blocks_for_rows(rows, ROWS), BLOCK, 0, lse, x, rows, g, c,
+                  from, all);
+  return launch(lse_rows<T, false>, blocks_for_rows(rows, 1), row_threads(rows), 0, lse, x, rows, g,
+                c, from, all);
 }
 
 template <class T>
@@ -241,8 +254,10 @@ static int nll(float *loss, const T *logp, const void *labels, int64_t m, Classe
 
 #define LOSSES(suffix, C, T)                                                                       \
   int nnrt_cross_entropy_##suffix(float *loss, float *lse, const C *logits, const void *labels,    \
-                                  int64_t m, int64_t c, int64_t width, int64_t ignore) {           \
-    return cross_entropy(loss, lse, (const T *)logits, c, labels, m, c, width, ignore);            \
+                                  int64_t m, int64_t c, int64_t width, int64_t ignore,             \
+                                  int64_t classes) {                                               \
+    return cross_entropy(loss, lse, (const T *)logits, c, labels, m, c, classes ? classes : c,     \
+                         width, ignore);                                                           \
   }                                                                                                \
   int nnrt_cross_entropy_back_##suffix(C *dlogits, const C *logits, const void *labels,            \
                                        const float *lse, const float *dloss, int64_t m, int64_t c, \
@@ -254,8 +269,9 @@ static int nll(float *loss, const T *logp, const void *labels, int64_t m, Classe
                         int64_t from, int64_t all, int64_t width, int64_t ignore) {                \
     return nll(loss, (const T *)logp, labels, m, Classes{c, from, all, ignore}, width);            \
   }                                                                                                \
-  int nnrt_lse_parts_##suffix(float *y, const C *x, int64_t m, int64_t g, int64_t c) {             \
-    return lse_parts(y, (const T *)x, m * g, c);                                                   \
+  int nnrt_lse_parts_##suffix(float *y, const C *x, int64_t m, int64_t g, int64_t c, int64_t from, \
+                              int64_t all) {                                                       \
+    return lse_parts(y, (const T *)x, m * g, g, c, from, all);                                     \
   }
 FOR_FLOATS(LOSSES)
 
@@ -263,7 +279,7 @@ int nnrt_cross_entropy_ld(NnrtDtype t, float *loss, float *lse, const void *logi
                           const void *labels, int64_t m, int64_t c, int64_t width, int64_t ignore) {
   return with_type(t, [&](auto element) {
     using T = decltype(element);
-    return cross_entropy(loss, lse, (const T *)logits, ld, labels, m, c, width, ignore);
+    return cross_entropy(loss, lse, (const T *)logits, ld, labels, m, c, c, width, ignore);
   });
 }
 

@@ -194,7 +194,7 @@ static void rows(int64_t m, int64_t n) {
     line("softmax axis 0", text, t, 0, 2 * pass);
   }
   if (wanted("cross_entropy")) {
-    BEST(t, nnrt_cross_entropy_f32(mean, rstd, x, labels, m, n, 8, -100));
+    BEST(t, nnrt_cross_entropy_f32(mean, rstd, x, labels, m, n, 8, -100, 0));
     line("cross_entropy", text, t, 0, pass);
     BEST(t, nnrt_cross_entropy_back_f32(y, x, labels, rstd, mean, m, n, 0, n, 8, -100));
     line("cross_entropy_back", text, t, 0, 2 * pass);

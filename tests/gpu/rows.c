@@ -110,7 +110,7 @@ static void infinities(void) {
         int64_t label[ROWS] = {0, n - 1, 0, 0, 0, 0};
         void *labels = gpu_put(label, sizeof label);
         float *gloss = gpu_new(ROWS * 4), *glse = gpu_new(ROWS * 4);
-        nnrt_cross_entropy_f32(gloss, glse, gx, labels, ROWS, n, 8, -1);
+        nnrt_cross_entropy_f32(gloss, glse, gx, labels, ROWS, n, 8, -1, 0);
         float *loss = gpu_get(gloss, ROWS * 4);
         CHECK(isfinite(loss[0]) && isfinite(loss[1]) && isnan(loss[2]) && isnan(loss[3]) &&
                   isnan(loss[4]) && loss[5] == 0,
@@ -237,44 +237,62 @@ static void large_mean(void) {
 
 // -- Losses
 
-static void losses(void) {
+// The last columns may be padding, which counts for nothing and has gradient 0.
+static void losses_of(int64_t padding) {
   static const int64_t shapes[][2] = {{70, 10}, {9, 1025}, {5, 50257}, {600, 1100}};
   for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
     for (int k = 0; k < 3; k++)
       for (int width = 4; width <= 8; width += 4) {
         NnrtDtype t = floats[k];
-        int64_t m = shapes[s][0], c = shapes[s][1], all = m * c;
+        int64_t m = shapes[s][0], c = shapes[s][1], all = m * c, n = c - padding;
         void *x = numbers(t, all, 1);
         float *dloss = numbers(NNRT_f32, m, 2);
         double *want = malloc((size_t)m * sizeof *want), *dx = malloc((size_t)all * sizeof *dx);
         char *labels = calloc((size_t)m, (size_t)width);
         for (int64_t i = 0; i < m; i++) {
-          int64_t label = i % 4 == 3 ? -100 : i * 997 % c;
+          int64_t label = i % 4 == 3 ? -100 : i * 997 % n;
           memcpy(labels + i * width, &label, (size_t)width);
           double sum = 0;
-          for (int64_t j = 0; j < c; j++)
+          for (int64_t j = 0; j < n; j++)
             sum += exp(element(x, t, i * c + j));
           want[i] = label < 0 ? 0 : log(sum) - element(x, t, i * c + label);
           for (int64_t j = 0; j < c; j++)
             dx[i * c + j] =
-                label < 0 ? 0
-                          : (exp(element(x, t, i * c + j)) / sum - (j == label)) * (double)dloss[i];
+                label < 0 || j >= n
+                    ? 0
+                    : (exp(element(x, t, i * c + j)) / sum - (j == label)) * (double)dloss[i];
         }
         void *gx = gpu_put(x, all * size_of(t)), *gl = gpu_put(labels, m * width);
         float *gd = gpu_put(dloss, m * 4), *gloss = gpu_new(m * 4), *glse = gpu_new(m * 4);
         void *gdx = gpu_new(all * size_of(t));
-        int code = BY_TYPE(t, cross_entropy, gloss, glse, gx, gl, m, c, width, -100);
+        int code =
+            BY_TYPE(t, cross_entropy, gloss, glse, gx, gl, m, c, width, -100, padding ? n : 0);
         CHECK(code == 0, "cross_entropy returns %d", code);
         check_near("cross_entropy", gloss, NNRT_f32, want, m, 1e-5);
-        code = BY_TYPE(t, cross_entropy_back, gdx, gx, gl, glse, gd, m, c, 0, c, width, -100);
+        code = BY_TYPE(t, cross_entropy_back, gdx, gx, gl, glse, gd, m, c, 0, n, width, -100);
         CHECK(code == 0, "cross_entropy_back returns %d", code);
         check_near("cross_entropy_back", gdx, t, dx, all, tolerance(t));
-        BY_TYPE(t, cross_entropy_back, gx, gx, gl, glse, gd, m, c, 0, c, width, -100);
+        BY_TYPE(t, cross_entropy_back, gx, gx, gl, glse, gd, m, c, 0, n, width, -100);
         CHECK(same_bytes(gx, gdx, all * size_of(t)), "in place it has other bits");
+        // As one part, with the columns of the padding.
+        gx = (gpu_free(gx), gpu_put(x, all * size_of(t)));
+        float *whole = gpu_get(glse, m * 4);
+        double *as_part = malloc((size_t)m * sizeof *as_part);
+        for (int64_t i = 0; i < m; i++)
+          as_part[i] = (double)whole[i];
+        code = BY_TYPE(t, lse_parts, gloss, gx, m, 1, c, 0, n);
+        CHECK(code == 0, "lse_parts returns %d", code);
+        check_near("lse_parts", gloss, NNRT_f32, as_part, m, 1e-6);
+        free(whole), free(as_part);
         CHECK(gpu_finding().code == NNRT_OK, "labels in range are found wrong");
         gpu_free(gx), gpu_free(gl), gpu_free(gd), gpu_free(gloss), gpu_free(glse), gpu_free(gdx);
         free(x), free(dloss), free(want), free(dx), free(labels);
       }
+}
+
+static void losses(void) {
+  losses_of(0);
+  losses_of(7);
 }
 
 static void labels_out_of_range(void) {
@@ -285,7 +303,7 @@ static void labels_out_of_range(void) {
     void *gl = gpu_put(label, sizeof label);
     float *loss = gpu_new(M * 4), *lse = gpu_new(M * 4), *dx = gpu_new(M * c * 4);
     gpu.op = 7;
-    nnrt_cross_entropy_f32(loss, lse, gx, gl, M, c, 4, -1);
+    nnrt_cross_entropy_f32(loss, lse, gx, gl, M, c, 4, -1, 0);
     NnrtFinding f = gpu_finding();
     CHECK(f.code == NNRT_INDEX && f.op == 7 && f.kind == FOUND_label && f.value == c &&
               f.place == 1 && f.least == 0 && f.limit == c,

@@ -85,9 +85,12 @@ static void push_args(Call *c, const Op *op, const Box *box, Arena *a) {
       push_pointer(c, box->start);
       break;
     case ARG_from:
+      c->type[c->n] = &ffi_type_sint64;
+      c->value[c->n++].i = box->start[args[i].i];
+      break;
     case ARG_all:
       c->type[c->n] = &ffi_type_sint64;
-      c->value[c->n++].i = (args[i].kind == ARG_from ? box->start : box->whole)[args[i].i];
+      c->value[c->n++].i = op_unpadded(op, box->whole[args[i].i]);
       break;
     case ARG_ranks: BUG("a collective has no test here");
     case ARG_struct: push_pointer(c, kernel_struct(&args[i], a)); break;

@@ -182,9 +182,9 @@ static void cross_entropy(void **state) {
   }
   FOR_THREADS {
     float *got = results(m), *lse = results(m), *got_dx = results(m * c);
-    assert_int_equal(nnrt_cross_entropy_f32(got, lse, x, labels, m, c, 4, -100), 0);
+    assert_int_equal(nnrt_cross_entropy_f32(got, lse, x, labels, m, c, 4, -100, 0), 0);
     assert_near("cross_entropy", got, loss, m, 1e-6);
-    assert_int_equal(nnrt_cross_entropy_f32(got, lse, x, wide, m, c, 8, -100), 0);
+    assert_int_equal(nnrt_cross_entropy_f32(got, lse, x, wide, m, c, 8, -100, 0), 0);
     assert_near("cross_entropy, i64", got, loss, m, 1e-6);
     assert_int_equal(nnrt_cross_entropy_back_f32(got_dx, x, wide, lse, dloss, m, c, 0, c, 8, -100),
                      0);
@@ -194,13 +194,48 @@ static void cross_entropy(void **state) {
   free(x), free(dloss), free(labels), free(wide), free(loss), free(dx);
 }
 
+// Of 9 columns the last 4 are padding: the results are those of 5 columns, and the gradient is 0
+// there. As two shards of parts of 3 columns and one, the second part has two columns and the third
+// none.
+static void padded_classes(void **state) {
+  (void)state;
+  enum { M = 3, C = 9, CLASSES = 5 };
+  float *x = floats(M * C, 1), *dloss = floats(M, 2), few[M * CLASSES];
+  const int64_t labels[M] = {4, -100, 0}, bad[M] = {0, CLASSES, 0};
+  float loss[M], lse[M], dx[M * C], want[M], want_lse[M], want_dx[M * CLASSES], parts[M * 3];
+  for (int i = 0; i < M; i++)
+    memcpy(few + i * CLASSES, x + i * C, sizeof(float) * CLASSES);
+  assert_int_equal(nnrt_cross_entropy_f32(want, want_lse, few, labels, M, CLASSES, 8, -100, 0), 0);
+  assert_int_equal(nnrt_cross_entropy_back_f32(want_dx, few, labels, want_lse, dloss, M, CLASSES, 0,
+                                               CLASSES, 8, -100),
+                   0);
+  assert_int_equal(nnrt_cross_entropy_f32(loss, lse, x, labels, M, C, 8, -100, CLASSES), 0);
+  assert_int_equal(
+      nnrt_cross_entropy_back_f32(dx, x, labels, lse, dloss, M, C, 0, CLASSES, 8, -100), 0);
+  assert_int_equal(nnrt_lse_parts_f32(parts, x, M, 3, 3, 0, CLASSES), 0);
+  for (int i = 0; i < M; i++) {
+    assert_true(loss[i] == want[i] && lse[i] == want_lse[i]);
+    for (int j = 0; j < C; j++)
+      assert_true(dx[i * C + j] == (j < CLASSES ? want_dx[i * CLASSES + j] : 0));
+    // The log-sum-exp of the parts' is that of the row; a part of padding alone has none.
+    double sum = exp((double)parts[i * 3]) + exp((double)parts[i * 3 + 1]);
+    assert_true(fabs(log(sum) - (double)lse[i]) < 1e-5 && parts[i * 3 + 2] == -INFINITY);
+  }
+  // Of a shard from column 6 on, all columns are padding.
+  assert_int_equal(nnrt_lse_parts_f32(parts, x, M, 1, 3, 6, CLASSES), 0);
+  assert_true(parts[0] == -INFINITY && parts[1] == -INFINITY && parts[2] == -INFINITY);
+  // Padding is no class.
+  assert_int_equal(nnrt_cross_entropy_f32(loss, lse, x, bad, M, C, 8, -100, CLASSES), NNRT_INDEX);
+  free(x), free(dloss);
+}
+
 // A label outside ends the run, and nothing has been written.
 static void bad_labels(void **state) {
   (void)state;
   float x[6] = {0}, loss[2] = {7, 7}, lse[2] = {7, 7}, dloss[2] = {1, 1}, dx[6] = {7, 7};
   static const int64_t bad[][2] = {{0, 3}, {-1, 0}, {INT64_MAX, 0}, {0, INT64_MIN}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    assert_int_equal(nnrt_cross_entropy_f32(loss, lse, x, bad[i], 2, 3, 8, -100), NNRT_INDEX);
+    assert_int_equal(nnrt_cross_entropy_f32(loss, lse, x, bad[i], 2, 3, 8, -100, 0), NNRT_INDEX);
     assert_int_equal(nnrt_cross_entropy_back_f32(dx, x, bad[i], lse, dloss, 2, 3, 0, 3, 8, -100),
                      NNRT_INDEX);
     assert_int_equal(nnrt_nll_f32(loss, x, bad[i], 2, 3, 0, 3, 8, -100), NNRT_INDEX);
@@ -427,7 +462,8 @@ TEST_GROUP(kernels_rows) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layer_norm),      cmocka_unit_test(softmax),
       cmocka_unit_test(batch_norm),      cmocka_unit_test(cross_entropy),
-      cmocka_unit_test(bad_labels),      cmocka_unit_test(reductions),
+      cmocka_unit_test(padded_classes),  cmocka_unit_test(bad_labels),
+      cmocka_unit_test(padded_classes),  cmocka_unit_test(reductions),
       cmocka_unit_test(nan_is_not_lost), cmocka_unit_test(sum_squares),
       cmocka_unit_test(pooling),         cmocka_unit_test(first_of_equal),
       cmocka_unit_test(resampling),

@@ -124,7 +124,7 @@ bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   // The rows of a 16-bit table are summed in f32.
   din[0] = build_op(b, OP_gather_back, IN(index, dy),
                     ATTRS(*op_attr(op, "axis"), a_list("shape", x->dim, x->ndim),
-                          a_i("batch", attr_i(op, "batch"))));
+                          a_i("batch", attr_i(op, "batch")), *op_attr(op, "rows")));
   din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;
 }
@@ -138,7 +138,8 @@ bool gather_back_grad(Builder *b, Op *op, Value **dout, Value **din) {
 
 Value *lookup_gather(Builder *b, const Op *op, Value *table, Value *index) {
   return build_op(b, OP_gather, IN(table, index),
-                  ATTRS(*op_attr(op, "axis"), a_i("batch", attr_i(op, "batch"))));
+                  ATTRS(*op_attr(op, "axis"), a_i("batch", attr_i(op, "batch")),
+                        a_i("rows", op_has_attr(op, "rows") ? attr_i(op, "rows") : 0)));
 }
 
 Lookup lookup_of(const Op *op, const Type *table, const Type *index, const Box *box) {
@@ -151,7 +152,7 @@ Lookup lookup_of(const Op *op, const Type *table, const Type *index, const Box *
   // m counts the indices of one table.
   if (l.own && l.outer > 0) l.m /= l.outer;
   l.from = box_start(box, axis);
-  l.all = box_whole(box, table, axis);
+  l.all = op_unpadded(op, box_whole(box, table, axis));
   return l;
 }
 

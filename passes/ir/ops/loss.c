@@ -55,26 +55,34 @@ bool cross_entropy_grad(Builder *b, Op *op, Value **dout, Value **din) {
   if (!only_first_results(b, op, dout, 1)) return false;
   din[0] =
       build_op(b, OP_cross_entropy_back, IN(op->in[0].value, op->in[1].value, op->out[1], dout[0]),
-               ATTRS(*op_attr(op, "ignore")));
+               ATTRS(*op_attr(op, "ignore"), *op_attr(op, "classes")));
   return !b->failed;
 }
 
 bool nll_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
-  din[0] = build_op(b, OP_nll_back, IN(op->in[1].value, dout[0]),
-                    ATTRS(*op_attr(op, "ignore"), a_list("shape", x->dim, x->ndim)));
+  din[0] = build_op(
+      b, OP_nll_back, IN(op->in[1].value, dout[0]),
+      ATTRS(*op_attr(op, "ignore"), a_list("shape", x->dim, x->ndim), *op_attr(op, "classes")));
   din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;
 }
 
-// Rows of n local classes, out of `all`; the local ones begin with number `from`.
+// Rows of n local classes, out of `all`; the local ones begin with number `from`.  Columns after
+// `all` are padding: of the local ones, `count` are not.
 typedef struct Classes {
-  int64_t rows, n, from, all;
+  int64_t rows, n, from, all, count;
 } Classes;
 
-static Classes classes_of(const Type *t, const Box *box) {
+static int64_t clamp(int64_t x, int64_t low, int64_t high) {
+  return x < low ? low : x > high ? high : x;
+}
+
+static Classes classes_of(const Op *op, const Type *t, const Box *box) {
   AxisView v = axis_view(t, t->ndim - 1);
-  return (Classes){v.outer, v.n, box_start(box, t->ndim - 1), box_whole(box, t, t->ndim - 1)};
+  int64_t from = box_start(box, t->ndim - 1);
+  int64_t all = op_unpadded(op, box_whole(box, t, t->ndim - 1));
+  return (Classes){v.outer, v.n, from, all, clamp(all - from, 0, v.n)};
 }
 
 enum { IGNORED = -1, ELSEWHERE = -2 };
@@ -109,12 +117,12 @@ static double log_sum_exp(const Tensor *x, int64_t at, int64_t n) {
 }
 
 bool cross_entropy_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  Classes c = classes_of(in[0].type, box);
+  Classes c = classes_of(op, in[0].type, box);
   for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
     if (!label_of(op, &in[1], i, &c, &label, d)) return false;
     // lse is a result, for the gradient.
-    double lse = log_sum_exp(&in[0], i * c.n, c.n);
+    double lse = log_sum_exp(&in[0], i * c.n, c.count);
     tensor_set_f(&out[0], i, label < 0 ? 0 : lse - tensor_f(&in[0], i * c.n + label));
     tensor_set_f(&out[1], i, lse);
   }
@@ -122,7 +130,7 @@ bool cross_entropy_ref(const Op *op, const Tensor *in, Tensor *out, const Box *b
 }
 
 bool cross_entropy_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  Classes c = classes_of(in[0].type, box);
+  Classes c = classes_of(op, in[0].type, box);
   for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
     if (!label_of(op, &in[1], i, &c, &label, d)) return false;
@@ -130,14 +138,15 @@ bool cross_entropy_back_ref(const Op *op, const Tensor *in, Tensor *out, const B
     for (int64_t j = 0; j < c.n; j++) {
       // Probability minus one-hot label.
       double p = exp(tensor_f(&in[0], i * c.n + j) - lse);
-      tensor_set_f(out, i * c.n + j, label == IGNORED ? 0 : (p - (j == label)) * dloss);
+      bool none = label == IGNORED || j >= c.count;
+      tensor_set_f(out, i * c.n + j, none ? 0 : (p - (j == label)) * dloss);
     }
   }
   return true;
 }
 
 bool nll_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  Classes c = classes_of(in[0].type, box);
+  Classes c = classes_of(op, in[0].type, box);
   for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
     if (!label_of(op, &in[1], i, &c, &label, d)) return false;
@@ -148,7 +157,7 @@ bool nll_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *
 }
 
 bool nll_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  Classes c = classes_of(out->type, box);
+  Classes c = classes_of(op, out->type, box);
   for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
     if (!label_of(op, &in[0], i, &c, &label, d)) return false;
@@ -160,9 +169,13 @@ bool nll_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, D
 }
 
 bool lse_parts_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  (void)op, (void)box, (void)d;
+  (void)d;
+  Classes c = classes_of(op, in[0].type, box);
   int64_t n = type_count(out->type), length = n ? type_count(in[0].type) / n : 0;
-  for (int64_t i = 0; i < n; i++)
-    tensor_set_f(out, i, log_sum_exp(&in[0], i * length, length));
+  for (int64_t i = 0; i < n; i++) {
+    // Of the part's columns, those before the padding.
+    int64_t part = i % (c.n / length), count = clamp(c.count - part * length, 0, length);
+    tensor_set_f(out, i, log_sum_exp(&in[0], i * length, count));
+  }
   return true;
 }

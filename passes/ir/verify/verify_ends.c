@@ -55,13 +55,14 @@ static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
     return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
                       type_text(a, v->type));
   if (v->role == ROLE_copy && !check_copy(v, name, l, a, d)) return false;
-  // The type that users know: the same elements in another shape.
+  // The type that users know: the same elements in another shape, or without padding.
   if (v->as) {
     const Type *whole = value_whole(v);
     if (v->role != ROLE_weight && v->role != ROLE_state)
       return diag_error(d, v->loc, "'%s' is no weight and no state, and has a shape for users",
                         name);
-    if (v->as->dtype != whole->dtype || type_count(v->as) != type_count(whole))
+    if (v->as->dtype != whole->dtype ||
+        (type_count(v->as) != type_count(whole) && !type_pads(v->as, whole)))
       return diag_error(d, v->loc, "'%s' is %s, and users cannot know it as %s", name,
                         type_text(a, whole), type_text(a, v->as));
   }
@@ -75,7 +76,8 @@ static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
   if (!kept || v->graph->module->phase >= PHASE_local ||
       (v->init->kind != INIT_file && v->init->kind != INIT_bytes))
     return true;
-  int64_t want = type_count(v->type) * dtype_bytes[v->init->dtype];
+  const Type *in_file = value_padded(v) ? v->as : v->type;
+  int64_t want = type_count(in_file) * dtype_bytes[v->init->dtype];
   if (v->init->length != want)
     return diag_error(d, v->loc, "'%s' has %lld bytes of initial contents, needs %lld", name,
                       (long long)v->init->length, (long long)want);

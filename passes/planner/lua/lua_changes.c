@@ -2,6 +2,7 @@
 //
 //     unpack(qkv)                                   a fused product of q, k and v becomes three
 //     dispatch_experts(fc1, {parts = 4})            rows of experts in slots, for an all_to_all
+//     pad(head, 8)                                  its columns become a multiple of 8
 //     split_loss(loss, "tp")                        ops of a cross entropy over sharded classes
 //     recompute(layer)                              recomputes their saved activations in backward
 //     swap(layer)                                   offloads these to host memory until backward
@@ -21,6 +22,7 @@
 #include "ir/op.h"
 #include "ir/verify/verify.h"
 #include "lua_graph.h"
+#include "pad.h"
 #include "planner/saved/record.h"
 #include "sharding/decide.h"
 #include "simplify/dispatch_experts.h"
@@ -130,6 +132,28 @@ static int unpack(lua_State *l) {
   plan_changed(p);
   lua_pushboolean(l, done);
   return 1;
+}
+
+// pad(op, n): pads the vocabulary of a gather or a product to a multiple of n; returns whether it
+// is one now, and if not, why not.
+static int pad(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  Op *op = plan_op(l, 1);
+  lua_Integer n = luaL_checkinteger(l, 2);
+  if (p->n_axes) return FAIL(l, op->loc, "the model is as it is now: this belongs into 'model'");
+  if (n < 1 || n > MAX_DEVICES)
+    return FAIL(l, op->loc, "pad wants a multiple of 1 to %d, not %lld", MAX_DEVICES, (long long)n);
+  Record *r = p->s->record;
+  const char *why;
+  record_before(r, &op, 1);
+  const char *name = record_op(r, op);
+  if (!pad_vocabulary(op, n, &why, p->box.d))
+    return FAIL(l, op->loc, "the vocabulary stays as it is");
+  if (!why && r) record_call(r, p->s->g, "pad(%s, %lld)", name, (long long)n);
+  plan_changed(p);
+  lua_pushboolean(l, !why);
+  if (why) lua_pushstring(l, why);
+  return why ? 2 : 1;
 }
 
 // A number of the table `arg`, or `otherwise`.
@@ -291,6 +315,7 @@ const luaL_Reg plan_changes[] = {
     {"dispatch_experts", put_in_slots},
     {"offload", offload},
     {"optimizer_in_backward", optimizer_in_backward},
+    {"pad", pad},
     {"pin", pin},
     {"recompute", recompute},
     {"split_loss", split_loss},

@@ -325,7 +325,15 @@ static int graph_name(lua_State *l) {
   return 1;
 }
 
+// size(axis): its ranks; in `model` size(): the ranks of the program, nil if they are not decided
+// yet.
 static int axis_size(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  if (p->s && p->n_axes == 0 && lua_isnone(l, 1)) {
+    if (!p->ranks) return 0;
+    lua_pushinteger(l, p->ranks);
+    return 1;
+  }
   int axis = plan_axis(l, 1);
   lua_pushinteger(l, program_of(l)->s->mesh->axis[axis].size);
   return 1;
@@ -391,15 +399,6 @@ static int refuse(lua_State *l) {
   diag_note(p->box.d, plan_line(l), "the plan asks for it here");
   if (++p->n_refused == MAX_REFUSED) return FAIL(l, NULL, "these are enough");
   return 0;
-}
-
-// ranks(): in `model`, the ranks of the program; nil if they are not decided yet.
-static int count_ranks(lua_State *l) {
-  PlanProgram *p = program_of(l);
-  if (p->n_axes) return FAIL(l, NULL, "ranks is for 'model': 'step' has size(axis)");
-  if (!p->ranks) return 0;
-  lua_pushinteger(l, p->ranks);
-  return 1;
 }
 
 // -- The table of queries ----------------------------------------------------------------------

@@ -77,7 +77,8 @@ int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]);
 // 0: any.  Negative after an error.
 int64_t program_micro_batches(PlanProgram *p, const Loc **loc);
 // Runs its function `model`, which may change the model before autodiff, and records the changes.
-// `layers` is of the graph: all programs of the plan share it.  False after an error.
+// `ranks`: those of all its axes, 0 if unknown. `layers` is of the graph: all programs of the plan
+// share it.  False after an error.
 typedef struct PlanLayers PlanLayers;
 PlanLayers *plan_layers_new(Arena *a);
 bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, int ranks, struct Record *record);

@@ -14,7 +14,7 @@ function model()
   local i = 1
   while ops("grouped_linear")[i] do
     local op = ops("grouped_linear")[i]
-    local experts, parts = op.inputs[1].shape[1], ranks()
+    local experts, parts = op.inputs[1].shape[1], size()
     -- Ranks that cannot share the experts equally share parts of one expert each, and refuse.
     if not parts or experts % parts ~= 0 then parts = experts end
     if op:attribute("parts") then

@@ -9,6 +9,10 @@ function inside(axis)
   apply("words", axis)
 end
 
+function model()
+  apply("words")
+end
+
 function step(axis)
   apply("words", axis)
   place(axis, size(axis))

@@ -3,6 +3,7 @@
 
 function model()
   apply("tp")
+  apply("words")
 end
 
 function step(axis)

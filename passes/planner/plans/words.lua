@@ -3,6 +3,9 @@
 --     h = gather(table, words)     table {S(0)}: a rank looks up the words of its shard; others give zeros
 --     x = h W                      W {S(1)}: every rank has the logits of its shard of the vocabulary
 --     loss(x, label)               exchanges two numbers per row, and no logits
+--
+-- A vocabulary that is no multiple of the ranks is padded, as in Megatron-LM: the loss leaves the
+-- padding out, and files hold the words of the model only.
 
 -- Returns the product that computes the logits, and the elementwise ops after it, such as the
 -- addition of a bias.
@@ -26,14 +29,37 @@ local function losses()
   return list
 end
 
+-- Whether the op looks up words in a weight. Positions and relative distances are constants, and
+-- their tables no vocabularies.
+local function looks_up(op)
+  return op.inputs[1].source.role == "weight" and op.inputs[2].source.role ~= "weight" and op:attribute("axis") == 0
+end
+
+-- The multiple to which `words` are padded for n ranks: large shards get a multiple of 128 words, as
+-- Megatron-LM's default, for the speed of products. Nil: they are few, and stay whole.
+local function multiple(words, n)
+  if not n or words % n == 0 then return end
+  local unit = words >= 8 * 128 * n and 128 * n or n
+  if 8 * (-words % unit) <= words then return unit end
+end
+
+function model()
+  for _, op in ipairs(ops("gather")) do
+    local unit = looks_up(op) and multiple(op.inputs[1].shape[1], size())
+    if unit then pad(op, unit) end
+  end
+  for _, op in ipairs(ops("cross_entropy")) do
+    local logits = op.inputs[1]
+    local product = maker(logits)
+    local unit = product and product.kind == "linear" and multiple(logits.shape[logits.ndim], size())
+    if unit then pad(product, unit) end
+  end
+end
+
 function step(axis)
-  -- Positions and relative distances are constants, and their tables no vocabularies.
   for _, op in ipairs(ops("gather", "forward")) do
     local words = op:letter(1, 0)
-    if op.inputs[1].source.role == "weight" and op.inputs[2].source.role ~= "weight"
-      and op:attribute("axis") == 0 and can(op, words, axis) then
-      op_trans(op, words, axis)
-    end
+    if looks_up(op) and can(op, words, axis) then op_trans(op, words, axis) end
   end
   for _, op in ipairs(losses()) do
     local logits = op.inputs[1]
