@@ -388,6 +388,16 @@ static bool add_multi_tensor_call(Writer *w, const Op *op) {
   return true;
 }
 
+// The type of the kernel of a move, such as "b4" of nnrt_move_b4; NULL after an error.
+static const char *move_type(Writer *w, const Op *op) {
+  static const char prefix[] = "nnrt_move_";
+  char name[128];
+  if (kernel_name(op, target_of(w), name, sizeof name))
+    return str_copy(w->arena, name + strlen(prefix));
+  no_kernel(w, op);
+  return NULL;
+}
+
 // Adds waits for the collectives in flight that must end before `op`; if it is NULL, for all of
 // them but those that are carried into the next step.
 static void wait_for(Writer *w, const Op *op) {
@@ -400,19 +410,22 @@ static void wait_for(Writer *w, const Op *op) {
     }
     int index = new_op(w, "wait", op_place(w->arena, started));
     w->code->made_of.at[index] = started;
-    add_line(w, op_mesh(started),
-             str_format(w->arena, "RUN(%d, nnrt_wait(r, %s));", index, buffer(w, started->out[0])),
+    const char *y = buffer(w, started->out[0]);
+    const char *wait = str_format(w->arena, "nnrt_wait(r, %s)", y);
+    // The round of a ring was started as a move.
+    if (started->kind == OP_move)
+      wait = str_format(w->arena, "nnrt_move_wait_%s(%s, r, %d)", move_type(w, started), y,
+                        move_number(w->p, started));
+    add_line(w, op_mesh(started), str_format(w->arena, "RUN(%d, %s);", index, wait),
              str_format(w->arena, "before %s", op ? op_info[op->kind].name : "the end"));
   }
   w->in_flight.n = left;
 }
 
-static bool add_move(Writer *w, const Op *op) {
-  static const char prefix[] = "nnrt_move_";
-  char name[128];
+static bool add_move(Writer *w, Op *op) {
   Value *x = op->in[0].value, *y = op->out[0];
-  if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
-  const char *kernel = name + strlen(prefix); // "b4" of nnrt_move_b4
+  const char *kernel = move_type(w, op);
+  if (!kernel) return false;
   int number = move_number(w->p, op), run = -1, wait = -1;
   // Only a move from another segment, in a loop with a schedule, starts ahead of its own segment.
   bool ahead = w->part == IN_loop && op->segment && move_is_ahead(op);
@@ -431,8 +444,8 @@ static bool add_move(Writer *w, const Op *op) {
     int at = !ahead ? op->segment : gives && order ? move_start(op, order) : 0;
     if (at == op->segment) {
       add_to_code(w, c,
-                  str_format(w->arena, "RUN(%d, nnrt_move_%s(%s, %s, r, %d));", run, kernel, to,
-                             from, number),
+                  str_format(w->arena, "RUN(%d, nnrt_move_%s%s(%s, %s, r, %d));", run,
+                             move_is_round(op) ? "start_" : "", kernel, to, from, number),
                   op_comment(w, op));
       continue;
     }
@@ -454,6 +467,7 @@ static bool add_move(Writer *w, const Op *op) {
         str_format(w->arena, "RUN(%d, nnrt_move_wait_%s(%s, r, %d));", wait, kernel, to, number),
         str_format(w->arena, "%s is here", value_name(w->arena, y)));
   }
+  if (move_is_round(op)) vec_push(w->arena, &w->in_flight, op);
   return true;
 }
 

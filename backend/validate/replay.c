@@ -212,6 +212,56 @@ static bool want_run(Replay *r, Cursor *at, const Op *op, int which) {
   return want_number(r->c, &before, r->text, r->c->number, op, which);
 }
 
+// "nnrt_move_b4(Y, X, r, 0));", in one call or one of two.
+static bool want_move(Replay *r, Cursor *at, const Op *op, const char *half, int number, bool gives,
+                      bool gets) {
+  Check *c = r->c;
+  char kernel[128];
+  if (!kernel_name(op, c->target, kernel, sizeof kernel))
+    return mismatch(c, at, "the move has no kernel, and there is a call");
+  const char *name = str_format(c->arena, "nnrt_move%s%s", half, kernel + strlen("nnrt_move"));
+  if (!want_run(r, at, op, str_equal(half, "_wait") ? 2 : 1) ||
+      !want_word(c, at, name, "the function") || !want(c, at, "("))
+    return false;
+  if (!(gets ? want_place(c, at, op->out[0], "the target") : want(c, at, "NULL"))) return false;
+  if (!str_equal(half, "_wait") &&
+      !(want(c, at, ",") &&
+        (gives ? want_place(c, at, op->in[0].value, "the source") : want(c, at, "NULL"))))
+    return false;
+  return want(c, at, ", r,") && want_int(c, at, number, "the number of the move") &&
+         want(c, at, "));");
+}
+
+static void drop_flight(Replay *r, int i) {
+  for (; i + 1 < r->flying.n; i++)
+    r->flying.at[i] = r->flying.at[i + 1];
+  r->flying.n--;
+}
+
+// The wait for the round of a ring, if it is next.
+static bool take_round(Replay *r, bool *taken) {
+  Check *c = r->c;
+  Cursor at = r->now->at;
+  CToken kernel, name;
+  int64_t number, move;
+  *taken = take(&at, "RUN(%i, %w(%w, r, %i));", &number, &kernel, &name, &move) &&
+           str_starts(ctoken_text(&kernel, c->arena), "nnrt_move_wait_");
+  if (!*taken) return true;
+  int i = 0;
+  while (i < r->flying.n && !(r->flying.at[i].op->kind == OP_move &&
+                              c->move_of[c->at_graph][r->flying.at[i].op->id] - 1 == move))
+    i++;
+  if (i == r->flying.n)
+    return mismatch(c, &r->now->at, "this waits for move %lld, which is not in flight",
+                    (long long)move);
+  const Op *op = r->flying.at[i].op, *kept = c->op;
+  c->op = op;
+  if (!want_move(r, &r->now->at, op, "_wait", (int)move, false, true)) return false;
+  c->op = kept;
+  drop_flight(r, i);
+  return true;
+}
+
 // Waits of collectives, wherever they are.
 static bool take_waits(Replay *r) {
   for (;;) {
@@ -219,6 +269,9 @@ static bool take_waits(Replay *r) {
     Cursor at = r->now->at;
     CToken name;
     int64_t number;
+    bool taken;
+    if (!take_round(r, &taken)) return false;
+    if (taken) continue;
     if (!take(&at, "RUN(%i, nnrt_wait(r, %w));", &number, &name)) return true;
     const MacroPlace *p = place_find(r->c, &name);
     int i = 0;
@@ -239,9 +292,7 @@ static bool take_waits(Replay *r) {
       return false;
     r->c->op = kept;
     r->now->at = at;
-    for (; i + 1 < r->flying.n; i++)
-      r->flying.at[i] = r->flying.at[i + 1];
-    r->flying.n--;
+    drop_flight(r, i);
   }
 }
 
@@ -302,28 +353,8 @@ static bool on_mesh(const Replay *r, const Mesh *mesh) {
 
 // -- Moves -------------------------------------------------------------------------------------
 
-// "nnrt_move_b4(Y, X, r, 0));", in one call or one of two.
-static bool want_move(Replay *r, Cursor *at, const Op *op, const char *half, int number, bool gives,
-                      bool gets) {
-  Check *c = r->c;
-  char kernel[128];
-  if (!kernel_name(op, c->target, kernel, sizeof kernel))
-    return mismatch(c, at, "the move has no kernel, and there is a call");
-  const char *name = str_format(c->arena, "nnrt_move%s%s", half, kernel + strlen("nnrt_move"));
-  if (!want_run(r, at, op, str_equal(half, "_wait") ? 2 : 1) ||
-      !want_word(c, at, name, "the function") || !want(c, at, "("))
-    return false;
-  if (!(gets ? want_place(c, at, op->out[0], "the target") : want(c, at, "NULL"))) return false;
-  if (!str_equal(half, "_wait") &&
-      !(want(c, at, ",") &&
-        (gives ? want_place(c, at, op->in[0].value, "the source") : want(c, at, "NULL"))))
-    return false;
-  return want(c, at, ", r,") && want_int(c, at, number, "the number of the move") &&
-         want(c, at, "));");
-}
-
 static bool replay_move(Replay *r, const Op *op, int number, bool in_loop) {
-  const Check *c = r->c;
+  Check *c = r->c;
   const Value *x = op->in[0].value, *y = op->out[0];
   bool gives = on_mesh(r, x->layout->mesh), gets = on_mesh(r, y->layout->mesh);
   if (!gives && !gets) return true;
@@ -336,7 +367,11 @@ static bool replay_move(Replay *r, const Op *op, int number, bool in_loop) {
     if (!at || !take_waits(r) || (gives && !may_use(r, at, x, false)) ||
         (gets && !may_use(r, at, y, true)))
       return false;
-    return want_move(r, at, op, "", number, gives, gets);
+    if (!move_is_round(op)) return want_move(r, at, op, "", number, gives, gets);
+    // The runtime has a copy of the operand.
+    Flight f = {.op = op, .result = span_of(y)};
+    vec_push(c->arena, &r->flying, f);
+    return want_move(r, at, op, "_start", number, gives, gets);
   }
   int part = gives ? r->segment_part[from] : r->get_part[y->id];
   if (!part) return mismatch(r->c, NULL, "no task starts a move");

@@ -42,6 +42,7 @@
 
 #include "base/vec.h"
 #include "comm_state.h"
+#include "ir/collective.h"
 #include "ir/loop.h"
 #include "pass.h"
 
@@ -176,6 +177,42 @@ static Value *reshard_to(Comm *c, Value *v, const Layout *want, Op *reader) {
                            : reshard_by_axes(c, v, want, reader);
 }
 
+// Whether the op has a number of blocks of the whole as an attribute: shapes of shards alone do not
+// tell how many a rank has.
+static bool counts_blocks(const Op *op) {
+  return op->kind == OP_permute_blocks || (op_has_attr(op, "blocks") && attr_i(op, "blocks"));
+}
+
+// Reports blocks of which a rank has several: no kernel and no move is of more than one.
+static bool blocks_not_apart(const Comm *c, const Op *op) {
+  int64_t n = op->kind == OP_permute_blocks ? attr_n(op, "sources") : attr_i(op, "blocks");
+  return diag_error(c->d, op->loc, "%s: %lld blocks must be split over as many ranks of one axis",
+                    op_info[op->kind].name, (long long)n);
+}
+
+// Moves the operand of permuted blocks, which has the layout of the result, to the mesh on which
+// each rank has the block that is its block of the result: from there the op is a view.
+static Value *move_blocks(Comm *c, Op *op, Value *v) {
+  Mesh *to = permuted_mesh(op, op_mesh(op), c->m->arena);
+  if (!to) {
+    blocks_not_apart(c, op);
+    return NULL;
+  }
+  const Mesh *known = module_find_alike(c->m, to);
+  for (int i = 0; !known && !to->name; i++) {
+    const char *name = str_format(c->m->arena, "%s.%d", op_mesh(op)->name, i);
+    if (!module_find_mesh(c->m, name)) to->name = name;
+  }
+  if (!known) module_add_mesh(c->m, to);
+  Builder b = {.g = c->g, .at = op, .origin = op_origin(op), .d = c->d};
+  b.origin = origin_for(c->m->arena, b.origin, "move");
+  Value *out = build_op(&b, OP_move, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->ndim)));
+  if (!out) return NULL;
+  out->layout = layout_new(c->m, known ? known : to, v->layout->axis);
+  c->inserted++;
+  return out;
+}
+
 // Gives a loop a body of its own, of the shards that the split of the loop implies.
 static bool localise_body(Comm *c, Op *loop) {
   Graph *was = loop->callee, *body = graph_clone(was, graph_free_name(c->m, was->name));
@@ -258,6 +295,16 @@ static bool repeat_broadcasts(Comm *c, bool *again) {
   return true;
 }
 
+// Gives the results of an op the types of shards.
+static bool localise_results(Comm *c, Op *op) {
+  if (!counts_blocks(op)) return op_retype(op, c->d);
+  if (op->kind != OP_permute_blocks && parts_of(op, 'c') != attr_i(op, "blocks"))
+    return blocks_not_apart(c, op);
+  for (int i = 0; i < op->n_out; i++)
+    op->out[i]->type = type_local(c->m, op->out[i]->type, op->out[i]->layout);
+  return true;
+}
+
 static bool localise_graph(Comm *c) {
   Graph *g = c->g;
   for (bool again = c->m->meshes->next != NULL; again;)
@@ -279,6 +326,7 @@ static bool localise_graph(Comm *c) {
       for (int i = 0; i < op->n_in; i++) {
         const Layout *want = comm_wanted_layout(c, op, i);
         Value *v = reshard_to(c, op->in[i].value, want, op);
+        if (v && op->kind == OP_permute_blocks) v = move_blocks(c, op, v);
         if (!v) return false;
         if (v != op->in[i].value) op_set_in(op, i, v);
       }
@@ -287,7 +335,7 @@ static bool localise_graph(Comm *c) {
         const Type *t = type_local(c->m, op->out[0]->type, op->out[0]->layout);
         op_set_attr(op, a_list("shape", t->dim, t->ndim));
       }
-      if ((op->kind == OP_loop && !localise_body(c, op)) || !op_retype(op, c->d)) return false;
+      if ((op->kind == OP_loop && !localise_body(c, op)) || !localise_results(c, op)) return false;
     }
   // Outputs and new parameters get their layout.
   for (int i = 0; i < c->g->n_results; i++) {

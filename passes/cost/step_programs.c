@@ -74,11 +74,13 @@ static void add_op(StepState *s, Program *of_class, int event) {
         add_wait(s, of_class, on->at[i], e->wait[w]);
   }
   if (moves) {
-    // A move blocks its ranks; on CPUs a rank that only sends continues at once.
+    // A move blocks its ranks, unless it is the round of a ring; on CPUs a rank that only sends
+    // continues at once.
     Step step;
     for (int i = 0, k; i < n_ends(e); i++) {
       if (!end_of(s, event, i, &k, &step)) continue;
       add_queue(s, of_class, k, step);
+      if (op_overlaps(e->op, s->target)) continue;
       if (step.gets || !target_info[s->target].eager_sends) add_wait(s, of_class, k, event);
     }
   } else if (e->meeting && gathers_ahead(s->c, e->op)) {

@@ -147,8 +147,8 @@ static void fuse_back(Fusion *f, Op *back, Value *x, Op *forward) {
 }
 
 static void fuse_forward(Fusion *f, Op *op) {
-  // Packed attention has no mask, and reads (b, t, h, d).
-  if (op->n_in != 3 || !attr_i(op, "seq_major")) return;
+  // Packed attention has no mask, and reads (b, t, h, d).  Blocks are parts of a longer sequence.
+  if (op->n_in != 3 || attr_i(op, "blocks") || !attr_i(op, "seq_major")) return;
   Value *whole = packed(op);
   if (!whole) return;
   Builder b = {.g = f->g, .at = op, .origin = op_origin(op), .d = f->d};

@@ -105,3 +105,20 @@ bool collective_gives(const Op *op, Sbp *axis, Diag *d) {
     axis[i] = axes_have(&axes, i) ? to : have->axis[i];
   return true;
 }
+
+Mesh *permuted_mesh(const Op *op, const Mesh *mesh, Arena *a) {
+  int axis = -1, n = attr_n(op, "sources"), n_splits = 0;
+  for (int i = 0; mesh && i < mesh->n_axes; i++)
+    if (op->split[i] == PERMUTED_BLOCKS) axis = i, n_splits++;
+  if (n_splits != 1 || mesh->axis[axis].time || mesh->axis[axis].size != n) return NULL;
+  Mesh *out = arena_copy(a, mesh, sizeof *mesh);
+  out->name = NULL;
+  out->device = arena_array(a, int, mesh->n_devices);
+  int stride = mesh_stride(mesh, axis);
+  for (int k = 0; k < mesh->n_devices; k++) {
+    // The device has another place along the axis only.
+    int i = k / stride % n;
+    out->device[k + ((int)attr_list(op, "sources")[i] - i) * stride] = mesh->device[k];
+  }
+  return out;
+}

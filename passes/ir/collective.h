@@ -52,4 +52,10 @@ OpKind collective_between(Sbp from, Sbp to, bool time);
 // Builds that op over `axes` ("dp+tp").
 Value *build_collective(Builder *b, OpKind kind, Value *v, const char *axes, Sbp from, Sbp to);
 
+// Permuted blocks: block i of the result is block sources[i] of operand 0.  As a layout that is the
+// operand on a mesh of the same devices, of which the one with block i of the result has block
+// sources[i].  Returns that mesh, without a name, for a result on `mesh`; NULL unless one axis
+// alone splits the dimension, into these blocks.
+Mesh *permuted_mesh(const Op *op, const Mesh *mesh, Arena *a);
+
 #endif

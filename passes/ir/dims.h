@@ -17,6 +17,7 @@
 
 #include "ir/graph.h"
 
+enum { PERMUTED_BLOCKS = 'y' }; // the letter of the blocks of a permute_blocks
 enum { MAX_LETTERS = 64, MAX_TERMS = 256, MAX_RESULTS = 32, MAX_FACTORS = 6 };
 
 // The dimensions of one operand or result.

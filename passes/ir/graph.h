@@ -336,7 +336,8 @@ int module_n_meshes(const Module *m);
 const Mesh *module_find_mesh(const Module *m, const char *name);
 // A mesh with the same devices in the same order and the same factors, under any names; or NULL.
 const Mesh *module_find_alike(const Module *m, const Mesh *mesh);
-int module_slices(const Module *m); // time slices per step
+bool mesh_is_alike(const Mesh *a, const Mesh *b); // whether they are such meshes
+int module_slices(const Module *m);               // time slices per step
 // The devices of all meshes, each once, in the order of the meshes' lists; device 0 if there is no
 // mesh.
 int *module_devices(const Module *m, Arena *a, int *n);

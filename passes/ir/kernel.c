@@ -52,6 +52,8 @@ static bool name_with(const Op *op, Target t, const char *prep, char *buf, size_
   const OpInfo *info = &op_info[op->kind];
   DType dtype = kernel_telling(op)->type->dtype;
   int length;
+  // Kernels are of one block.
+  if (attention_blocks(op) > 1) return false;
   // Kernels that only move bytes are named by element size; others by element type.
   if (has_word(info->kernels[t], "b") && !(op->kind == OP_move && move_sums(op)))
     length = snprintf(buf, n, "nnrt_%s%s_b%d", info->name, prep, dtype_bytes[dtype]);

@@ -50,7 +50,7 @@ void module_drop_meshes(Module *m) {
   arena_free(a);
 }
 
-static bool is_alike(const Mesh *a, const Mesh *b) {
+bool mesh_is_alike(const Mesh *a, const Mesh *b) {
   if (a->n_axes != b->n_axes || a->n_devices != b->n_devices) return false;
   for (int i = 0; i < a->n_axes; i++)
     if (a->axis[i].size != b->axis[i].size || a->axis[i].time != b->axis[i].time) return false;
@@ -59,7 +59,7 @@ static bool is_alike(const Mesh *a, const Mesh *b) {
 
 const Mesh *module_find_alike(const Module *m, const Mesh *mesh) {
   for_each_mesh(known, m)
-    if (is_alike(known, mesh)) return known;
+    if (mesh_is_alike(known, mesh)) return known;
   return NULL;
 }
 

@@ -135,6 +135,9 @@ const Value *op_boxed(const Op *op);
 // Whether the op draws random numbers by the global index of each element of result 0; then it can
 // be a piece, whose attributes `whole` and `start` give its place.
 bool op_draws(OpKind kind);
+// The blocks of q that an op with a number of `blocks` has here: of its shard, 1 on one of as many
+// ranks.  0: the op has none.
+int64_t attention_blocks(const Op *op);
 // The number of keys that the first `to` queries of a causal attention see.  Together with these
 // keys alone, any of the last of the queries have the same results: query i of t sees keys up to i
 // + s - t, so the last query sees the last key.

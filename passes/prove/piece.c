@@ -314,7 +314,7 @@ static bool is_cut(const Cut *c, int letter) {
 
 // The letters of a causal attention's queries and keys, or -1.
 static void causal_letters(const Op *is, const Dims *dims, int *queries, int *keys) {
-  bool causal = is->kind == OP_attention && attr_i(is, "causal");
+  bool causal = is->kind == OP_attention && attr_i(is, "causal") && !attr_i(is, "blocks");
   *queries = causal ? dims_find(dims, 't') : -1;
   *keys = causal ? dims_find(dims, 's') : -1;
 }

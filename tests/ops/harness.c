@@ -77,6 +77,17 @@ Op *op_cut_alone(Module *m, const Op *op, const Dims *dims, int letter, int n, D
   Op changed = *op;
   changed.attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
   for (int i = 0; i < n_attrs; i++) {
+    Attr *attr = &changed.attrs[i];
+    // A number of blocks is that of the whole.
+    if (str_equal(spec[i].name, "blocks") && dims->letter[letter].name == 'c') attr->i /= n;
+    if (op->kind == OP_permute_blocks && str_equal(spec[i].name, "sources") &&
+        dims->letter[letter].name == PERMUTED_BLOCKS) {
+      int64_t *sources = arena_array(m->arena, int64_t, attr->list.n / n);
+      for (int k = 0; k < attr->list.n / n; k++)
+        sources[k] = k;
+      attr->list.at = sources;
+      attr->list.n /= n;
+    }
     if (!str_equal(spec[i].name, "shape") || dim < 0) continue;
     Attr *shape = &changed.attrs[i]; // of result 0
     int64_t *length = arena_copy(m->arena, shape->list.at, sizeof(int64_t) * (size_t)shape->list.n);

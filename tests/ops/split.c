@@ -103,6 +103,8 @@ static bool check_letter(const Op *op, const Halves *h, const Tensor *in, const 
   what[7] = dims->letter[letter].name;
   if (dims->letter[letter].whole || dims->letter[letter].size % 2) return true;
   bool skip = op->kind != OP_reshape && !dims_leads(dims, letter);
+  // Permuted blocks are moved to other ranks: tests/passes/shard/ring.nn.
+  skip |= op->kind == OP_permute_blocks && dims->letter[letter].name == PERMUTED_BLOCKS;
   for (int i = 0; i < op->n_in; i++)
     skip |= h->alternate && op->in[i].value->type->ndim + 2 > MAX_NDIM;
   for (int i = 0; i < op->n_out; i++)
@@ -160,7 +162,7 @@ static bool check_interval(const Op *op, const Op *changed, const char *what, co
 
 static bool check_queries(const Op *op, const Dims *dims, const Tensor *in, const Tensor *whole,
                           Arena *a, Diag *d) {
-  if (op->kind != OP_attention || !attr_i(op, "causal")) return true;
+  if (op->kind != OP_attention || !attr_i(op, "causal") || attr_i(op, "blocks")) return true;
   Module *m = op->graph->module;
   int t = dims_find(dims, 't'), s = dims_find(dims, 's'), dim[2];
   bool ok = true;

@@ -10,15 +10,23 @@
 #include "ir/schedule.h"
 #include "rt/small_operand.h"
 
+bool move_is_round(const Op *op) {
+  const Use *use = op->kind == OP_move ? op->out[0]->uses : NULL;
+  return use && use->user && use->user->kind == OP_permute_blocks &&
+         !(op->segment && move_is_ahead(op));
+}
+
 bool op_is_async(const Op *op) {
-  return (op_info[op->kind].traits & ASYNC) != 0;
+  return (op_info[op->kind].traits & ASYNC) || move_is_round(op);
 }
 
 bool op_overlaps(const Op *op, Target target) {
-  return op->kind == OP_all_reduce || (op_is_async(op) && target_info[target].async_comm);
+  return op->kind == OP_all_reduce || move_is_round(op) ||
+         (op_is_async(op) && target_info[target].async_comm);
 }
 
 bool op_copies_operand(const Op *op) {
+  if (move_is_round(op)) return true;
   return op_is_async(op) && op->kind != OP_all_reduce &&
          type_bytes(op->in[0].value->type) <= NNRT_SMALL_OPERAND;
 }

@@ -1,5 +1,5 @@
-// Collectives in flight: the op before which each asynchronous collective (trait ASYNC) is waited
-// for.
+// Collectives in flight: the op before which each asynchronous collective (trait ASYNC), or round
+// of a ring, is waited for.
 //
 //     %s = reduce_scatter %g     at 0     starts: from here on it reads %g and writes %s
 //     %d = linear %e, %w         at 512   overlaps
@@ -25,6 +25,10 @@
 #include "ir/op.h"
 #include "place.h"
 
+// A move of blocks that are permuted, as in a ring: it starts when it is reached, with a copy of
+// the operand, and ends before its result is read.  Between segments it starts with others
+// (schedule.h).
+bool move_is_round(const Op *op);
 // Whether the call of the op only starts it.
 bool op_is_async(const Op *op);
 // Whether it overlaps with the ops up to its wait on this target; else the rank ends it at once,

@@ -79,6 +79,9 @@ static void add_attention_of(OpWork *w, const Op *op, const Dims *dims, const Va
                              const Term *t, int products) {
   const Type *k = op->in[1].value->type;
   int64_t s = k->dim[attr_i(op, "seq_major") ? 1 : 2];
+  // A block of queries sees one of keys.
+  int blocks = dims ? dims_find(dims, 'c') : -1;
+  if (blocks >= 0) s /= dims->letter[blocks].size;
   add_attention(w, op, dims, lse, t, (double)s, (double)k->dim[3], products);
 }
 

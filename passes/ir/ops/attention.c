@@ -14,6 +14,11 @@
 //
 // A row with only -inf scores, or without visible positions under `causal`, has y 0, lse -inf and
 // no gradient.
+//
+// With `blocks`, t and s are c blocks each, and a block of q sees one of k and v.  Blocks are
+// independent, so c is a letter that can be split, and one rank has one block:
+//
+//     b (h r) (c t) d, b h (c s) d, b h (c s) e -> b (h r) (c t) e, b (h r) (c t)
 
 #include <math.h>
 
@@ -23,11 +28,28 @@
 
 // The sizes of an instance, and the order of its dimensions.
 typedef struct Shape {
-  int64_t b, h, r, t, s, d, e; // h heads of k and v, each for r heads of q
-  bool seq_major, causal, back;
+  int64_t b, h, r, c, t, s, d, e; // h heads of k and v, each for r heads of q; c blocks of t and s
+  bool seq_major, causal, blocks, back;
   int mask;                            // the index of the operand, or -1
   bool mask_b, mask_h, mask_t, mask_s; // the dimensions along which the mask is not 1
+  bool mask_c;                         // dimension 2 of the mask is that of the blocks
 } Shape;
+
+// Divides t and s by the number of blocks that the op has here: the length of a block is the same
+// on every rank.
+static bool divide_blocks(Shape *a, const Op *op, int seq, Diag *d) {
+  int64_t blocks = attr_i(op, "blocks");
+  if (!a->blocks) return true;
+  int64_t t = value_whole(op->in[0].value)->dim[seq], s = value_whole(op->in[1].value)->dim[seq];
+  bool fits = t % blocks == 0 && s % blocks == 0 && t > 0 && s > 0;
+  a->c = fits ? a->t * blocks / t : 0;
+  if (!fits || a->c == 0 || a->t % a->c || a->s != a->c * (s / blocks))
+    return diag_error(d, op->loc, "%s: %lld queries and %lld keys are not %lld equal blocks",
+                      op_info[op->kind].name, (long long)t, (long long)s, (long long)blocks);
+  a->t /= a->c;
+  a->s /= a->c;
+  return true;
+}
 
 static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
   const char *name = op_info[op->kind].name;
@@ -42,11 +64,13 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
   int head = major ? 2 : 1, seq = major ? 1 : 2;
   *a = (Shape){.b = q->dim[0],
                .h = k->dim[head],
+               .c = 1,
                .t = q->dim[seq],
                .s = k->dim[seq],
                .d = q->dim[3],
                .e = v->dim[3],
                .seq_major = major,
+               .blocks = attr_i(op, "blocks") > 0,
                .causal = attr_i(op, "causal"),
                .back = back,
                .mask = op->n_in > n ? n : -1};
@@ -55,14 +79,22 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
     return diag_error(d, op->loc, "%s: %lld heads of q are no multiple of %lld heads of k", name,
                       (long long)q->dim[head], (long long)a->h);
   a->r = q->dim[head] / a->h;
+  if (!divide_blocks(a, op, seq, d)) return false;
   if (a->mask < 0) return true;
   // In a shard with one row, a mask of length 1 may be that row or be shared by all rows: the
   // global types tell.
   const Type *mask = value_whole(op->in[n].value);
   q = value_whole(op->in[0].value);
-  const int64_t want[4] = {q->dim[0], q->dim[head], q->dim[seq], a->s};
+  const int64_t want[4] = {q->dim[0], q->dim[head], q->dim[seq], a->s},
+                blocks = attr_i(op, "blocks");
+  a->mask_c = a->blocks && mask->ndim == 4 && mask->dim[2] == blocks && mask->dim[2] != want[2];
   bool *has[4] = {&a->mask_b, &a->mask_h, &a->mask_t, &a->mask_s};
+  // A mask of blocks has as many of them here as q.
+  if (a->mask_c && op->in[n].value->type->dim[2] != a->c)
+    return diag_error(d, op->loc, "%s: %lld blocks of q, and %lld of the mask", name,
+                      (long long)a->c, (long long)op->in[n].value->type->dim[2]);
   for (int i = 0; i < 4; i++) {
+    if (i == 2 && a->mask_c) continue;
     if (mask->ndim != 4 || (mask->dim[i] != 1 && mask->dim[i] != want[i]))
       return diag_error(d, op->loc, "%s: the mask must be broadcastable to [%lld,%lld,%lld,%lld]",
                         name, (long long)want[0], (long long)want[1], (long long)want[2],
@@ -82,24 +114,42 @@ static const char *term(char *buf, size_t n, const Shape *a, const char *head, c
 static bool rule(const Op *op, Dims *dims, bool back, Diag *d) {
   Shape a;
   if (!attention_shape(&a, op, back, d)) return false;
-  const char *head = a.r > 1 ? "(h r)" : "h", *t = a.causal ? "t^" : "t";
+  const char *head = a.r > 1 ? "(h r)" : "h", *t = a.causal ? "t^" : "t", *s = "s^";
+  if (a.blocks) t = "(c t^)", s = "(c s^)";
   char q[32], k[32], v[32], y[32], lse[32], mask[64] = "", einsum[512];
   term(q, sizeof q, &a, head, t, "d^");
-  term(k, sizeof k, &a, "h", "s^", "d^");
-  term(v, sizeof v, &a, "h", "s^", "e^");
+  term(k, sizeof k, &a, "h", s, "d^");
+  term(v, sizeof v, &a, "h", s, "e^");
   term(y, sizeof y, &a, head, t, "e^");
   snprintf(lse, sizeof lse, "b %s %s", head, t);
   // Dimensions of length 1 in the mask are broadcast.
   if (a.mask >= 0)
     snprintf(mask, sizeof mask, ", %s %s %s %s", a.mask_b ? "b" : "1", a.mask_h ? head : "1",
-             a.mask_t ? t : "1", a.mask_s ? "s^" : "1");
+             a.mask_c   ? "c"
+             : a.mask_t ? t
+                        : "1",
+             a.mask_s ? "s^" : "1");
   // The adjoint also reads y, lse and dy, and gives dq, dk and dv.
   if (back)
     snprintf(einsum, sizeof einsum, "%s, %s, %s, %s, %s, %s%s -> %s, %s, %s", q, k, v, y, lse, y,
              mask, q, k, v);
   else
     snprintf(einsum, sizeof einsum, "%s, %s, %s%s -> %s, %s", q, k, v, mask, y, lse);
-  return dims_parse(dims, op, einsum, d);
+  if (!dims_parse(dims, op, einsum, d)) return false;
+  // Products alone do not determine the length of a block, so operands were not compared by it.
+  if (!a.blocks) return true;
+  dims_size(dims, 'c', a.c);
+  dims_size(dims, 't', a.t);
+  dims_size(dims, 's', a.s);
+  for (int i = 0; i < op->n_in; i++)
+    for (int dim = 0; dim < op->in[i].value->type->ndim; dim++) {
+      int64_t want = dims_length(dims, &dims->in[i], dim), is = op->in[i].value->type->dim[dim];
+      if (is == want) continue;
+      diag_error(d, op->loc, "%s: dimension %d of operand %d must be %lld, and is %lld",
+                 op_info[op->kind].name, dim, i, (long long)want, (long long)is);
+      return false;
+    }
+  return true;
 }
 
 bool attention_rule(const Op *op, Dims *dims, Diag *d) {
@@ -107,6 +157,14 @@ bool attention_rule(const Op *op, Dims *dims, Diag *d) {
 }
 bool attention_back_rule(const Op *op, Dims *dims, Diag *d) {
   return rule(op, dims, true, d);
+}
+
+int64_t attention_blocks(const Op *op) {
+  int64_t blocks = op_has_attr(op, "blocks") ? attr_i(op, "blocks") : 0;
+  if (!blocks) return 0;
+  const Value *q = op->in[0].value;
+  int seq = attr_i(op, "seq_major") ? 1 : 2;
+  return q->type->dim[seq] * blocks / value_whole(q)->dim[seq];
 }
 
 int64_t attention_keys(const Op *op, int64_t to) {
@@ -215,13 +273,15 @@ bool attention_grad(Builder *b, Op *op, Value **dout, Value **din) {
                   op->out[1],
                   dout[0],
                   a.mask >= 0 ? op->in[3].value : NULL};
-  Value *dq =
-      build_op(b, OP_attention_back, in, a.mask >= 0 ? 7 : 6,
-               ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), *op_attr(op, "seq_major")));
+  Value *dq = build_op(b, OP_attention_back, in, a.mask >= 0 ? 7 : 6,
+                       ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"),
+                             *op_attr(op, "seq_major"), *op_attr(op, "blocks")));
   if (!dq) return false;
   for (int i = 0; i < 3; i++)
     din[i] = dq->def->out[i];
-  // The kernel gives no adjoint of the mask.
+  // The kernel gives no adjoint of the mask.  Blocks are made after autodiff.
+  if (a.mask >= 0 && a.blocks)
+    return diag_error(b->d, op->loc, "attention: the mask of blocks has no gradient");
   if (a.mask >= 0) din[3] = mask_adjoint(b, op, &a, dout[0]);
   return !b->failed;
 }
@@ -234,12 +294,15 @@ static int64_t vector_at(const Shape *a, int64_t heads, int64_t length, int64_t 
          width;
 }
 
-// The scores of one row of q; -inf at positions that `causal` hides.
+// The scores of row i of q, of the c blocks, with the keys of its block; -inf at positions that
+// `causal` hides.
 static void row_scores(const Shape *a, double scale, const double *q, const double *k,
                        const Tensor *mask, int64_t b, int64_t head, int64_t i, double *score) {
-  const double *row = q + vector_at(a, a->h * a->r, a->t, a->d, b, head, i);
+  int64_t block = i / a->t;
+  const double *row = q + vector_at(a, a->h * a->r, a->c * a->t, a->d, b, head, i);
   for (int64_t j = 0; j < a->s; j++) {
-    const double *column = k + vector_at(a, a->h, a->s, a->d, b, head / a->r, j);
+    const double *column =
+        k + vector_at(a, a->h, a->c * a->s, a->d, b, head / a->r, block * a->s + j);
     double sum = 0;
     for (int64_t l = 0; l < a->d; l++)
       sum += row[l] * column[l];
@@ -249,12 +312,12 @@ static void row_scores(const Shape *a, double scale, const double *q, const doub
       const int64_t *dim = mask->type->dim;
       int64_t at = a->mask_b ? b : 0;
       at = at * dim[1] + (a->mask_h ? head : 0);
-      at = at * dim[2] + (a->mask_t ? i : 0);
+      at = at * dim[2] + (a->mask_c ? block : a->mask_t ? i : 0);
       at = at * dim[3] + (a->mask_s ? j : 0);
       score[j] += tensor_f(mask, at);
     }
     // Positions are aligned at the end, if s and t differ.
-    if (a->causal && j > i + a->s - a->t) score[j] = -INFINITY;
+    if (a->causal && j > i % a->t + a->s - a->t) score[j] = -INFINITY;
   }
 }
 
@@ -269,7 +332,8 @@ bool attention_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
   double *v = tensor_doubles(arena, &in[2]), *score = arena_array(arena, double, a.s);
   for (int64_t b = 0; b < a.b; b++) {
     for (int64_t head = 0; head < heads; head++) {
-      for (int64_t i = 0; i < a.t; i++) {
+      for (int64_t i = 0; i < a.c * a.t; i++) {
+        int64_t first = i / a.t * a.s; // of the keys of its block
         row_scores(&a, attr_f(op, "scale"), q, k, mask, b, head, i, score);
         // The maximum is subtracted before the exponentials, so that none overflows.  NaN counts as
         // a maximum.
@@ -280,13 +344,14 @@ bool attention_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
         for (int64_t j = 0; j < a.s && !blind; j++)
           sum += exp(score[j] - max);
         double lse = blind ? -INFINITY : log(sum) + max;
-        tensor_set_f(&out[1], (b * heads + head) * a.t + i, lse);
+        tensor_set_f(&out[1], (b * heads + head) * a.c * a.t + i, lse);
         // y is the sum of the rows of v, weighted by the probabilities.
         for (int64_t l = 0; l < a.e; l++) {
           double y = 0;
           for (int64_t j = 0; j < a.s && !blind; j++)
-            y += exp(score[j] - lse) * v[vector_at(&a, a.h, a.s, a.e, b, head / a.r, j) + l];
-          tensor_set_f(&out[0], vector_at(&a, heads, a.t, a.e, b, head, i) + l, y);
+            y += exp(score[j] - lse) *
+                 v[vector_at(&a, a.h, a.c * a.s, a.e, b, head / a.r, first + j) + l];
+          tensor_set_f(&out[0], vector_at(&a, heads, a.c * a.t, a.e, b, head, i) + l, y);
         }
       }
     }
@@ -311,19 +376,20 @@ bool attention_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *
   double *dv = arena_array(arena, double, type_count(in[2].type));
   for (int64_t b = 0; b < a.b; b++) {
     for (int64_t head = 0; head < heads; head++) {
-      for (int64_t i = 0; i < a.t; i++) {
+      for (int64_t i = 0; i < a.c * a.t; i++) {
+        int64_t first = i / a.t * a.s; // of the keys of its block
         // Rows without visible positions have no gradient.
-        double lse = tensor_f(&in[4], (b * heads + head) * a.t + i), sum = 0;
+        double lse = tensor_f(&in[4], (b * heads + head) * a.c * a.t + i), sum = 0;
         if (lse == -INFINITY) continue;
         row_scores(&a, scale, q, k, mask, b, head, i, score);
-        int64_t at_q = vector_at(&a, heads, a.t, a.d, b, head, i);
-        int64_t at_y = vector_at(&a, heads, a.t, a.e, b, head, i);
+        int64_t at_q = vector_at(&a, heads, a.c * a.t, a.d, b, head, i);
+        int64_t at_y = vector_at(&a, heads, a.c * a.t, a.e, b, head, i);
         // D, the sum of dy y over the row.
         for (int64_t l = 0; l < a.e; l++)
           sum += dy[at_y + l] * y[at_y + l];
         for (int64_t j = 0; j < a.s; j++) {
-          int64_t at_k = vector_at(&a, a.h, a.s, a.d, b, head / a.r, j);
-          int64_t at_v = vector_at(&a, a.h, a.s, a.e, b, head / a.r, j);
+          int64_t at_k = vector_at(&a, a.h, a.c * a.s, a.d, b, head / a.r, first + j);
+          int64_t at_v = vector_at(&a, a.h, a.c * a.s, a.e, b, head / a.r, first + j);
           // p and ds of one score, and their terms of dv, dq and dk.
           double p = exp(score[j] - lse), dp = 0;
           for (int64_t l = 0; l < a.e; l++) {

@@ -18,6 +18,7 @@
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
+#include "ir/split.h"
 
 // The number of parts that dimension `dim` of `v` is split into, if types are local. An op under
 // construction has no results yet.
@@ -194,6 +195,77 @@ bool reshape_grad(Builder *b, Op *op, Value **dout, Value **din) {
 bool reshape_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)op, (void)box, (void)d;
   memcpy(out->data, in[0].data, (size_t)type_bytes(out->type));
+  return true;
+}
+
+// -- permute_blocks ----------------------------------------------------------------------------
+
+// Block i of the result is block sources[i] of x.  The number of blocks is a letter, b: with one
+// block on each rank, a rank has the whole of its block of the result once the block was moved
+// there.
+bool permute_blocks_rule(const Op *op, Dims *dims, Diag *d) {
+  const Type *x = op->in[0].value->type, *whole = value_whole(op->in[0].value);
+  int64_t dim = attr_i(op, "dim"), blocks = attr_n(op, "sources");
+  const int64_t *sources = attr_list(op, "sources");
+  if (dim < 0 || dim >= x->ndim)
+    return diag_error(d, op->loc, "permute_blocks: 'dim' is %lld, of %d dimensions", (long long)dim,
+                      x->ndim);
+  // Every block is somewhere in the result.
+  for (int64_t i = 0; i < blocks; i++) {
+    bool found = false;
+    for (int64_t k = 0; k < blocks && !found; k++)
+      found = sources[k] == i;
+    if (!found)
+      return diag_error(d, op->loc, "permute_blocks: 'sources' lacks block %lld of %lld",
+                        (long long)i, (long long)blocks);
+  }
+  int64_t length = blocks ? whole->dim[dim] / blocks : 0;
+  if (length == 0 || whole->dim[dim] % blocks || x->dim[dim] % length)
+    return diag_error(d, op->loc, "permute_blocks: %lld elements are not %lld equal blocks",
+                      (long long)whole->dim[dim], (long long)blocks);
+  Einsum e = {0};
+  for (int side = 0; side < 2; side++) {
+    einsum_add(&e, side ? " -> " : "");
+    for (int i = 0; i < x->ndim; i++)
+      if (i == dim)
+        einsum_add(&e, " (%c z^)", PERMUTED_BLOCKS);
+      else
+        einsum_add(&e, " %c", letter_free(i));
+  }
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  dims_size(dims, PERMUTED_BLOCKS, x->dim[dim] / length);
+  dims_size(dims, 'z', length);
+  return true;
+}
+
+bool permute_blocks_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  int64_t n = attr_n(op, "sources");
+  Arena *a = b->g->module->arena;
+  int64_t *back = arena_array(a, int64_t, n);
+  for (int64_t i = 0; i < n; i++)
+    back[attr_list(op, "sources")[i]] = i;
+  din[0] = build_op(b, OP_permute_blocks, IN(dout[0]),
+                    ATTRS(*op_attr(op, "dim"), a_list("sources", back, (int)n)));
+  return !b->failed;
+}
+
+bool permute_blocks_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  const Type *t = out->type;
+  int64_t dim = attr_i(op, "dim"), n = attr_n(op, "sources"), outer = 1;
+  // From local on the one block of this rank was moved here.
+  if (op->graph->module->phase >= PHASE_local) {
+    memcpy(out->data, in[0].data, (size_t)type_bytes(t));
+    return true;
+  }
+  for (int64_t i = 0; i < dim; i++)
+    outer *= t->dim[i];
+  int64_t bytes = type_bytes(t) / (outer * n);
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t i = 0; i < n; i++)
+      memcpy((char *)out->data + (o * n + i) * bytes,
+             (const char *)in[0].data + (o * n + attr_list(op, "sources")[i]) * bytes,
+             (size_t)bytes);
   return true;
 }
 

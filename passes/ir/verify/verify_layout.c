@@ -123,6 +123,28 @@ static bool check_wants(const Op *op, const Dims *dims, Diag *d) {
   return true;
 }
 
+// Checks that each rank has the block of operand 0 that is its block of the result: the operand is
+// on the mesh of the result with its devices in that order.
+static bool check_permuted(const Op *op, Diag *d) {
+  const Layout *from = op->in[0].value->layout, *to = op->out[0]->layout;
+  Arena *a = arena_new();
+  const Mesh *want = permuted_mesh(op, to->mesh, a);
+  bool same = want && from->n_axes == to->n_axes && mesh_is_alike(want, from->mesh);
+  for (int i = 0; same && i < to->n_axes; i++)
+    same = sbp_equal(from->axis[i], to->axis[i]);
+  if (!want)
+    diag_error(d, op->loc, "permute_blocks: '@%s' does not split dimension %lld into %d blocks",
+               to->mesh->name, (long long)attr_i(op, "dim"), attr_n(op, "sources"));
+  else if (!same)
+    diag_error(d, op->loc,
+               "permute_blocks: operand 0 is on '@%s', whose ranks do not have the blocks of the "
+               "result in this order",
+               from->mesh->name);
+  if (!same) op_note_operand(op, 0, d);
+  arena_free(a);
+  return same;
+}
+
 // Checks that an op runs on one mesh.  Before local its operands may still be on other meshes.
 static bool check_mesh(const Op *op, bool local, Diag *d) {
   const Mesh *mesh = op_mesh(op);
@@ -130,6 +152,7 @@ static bool check_mesh(const Op *op, bool local, Diag *d) {
     if (op->out[i]->layout->mesh != mesh)
       return diag_error(d, op->loc, "%s: one result is on '@%s' and another on '@%s'",
                         op_info[op->kind].name, mesh->name, op->out[i]->layout->mesh->name);
+  if (local && op->kind == OP_permute_blocks) return check_permuted(op, d);
   // Only `move` reads from other meshes.
   for (int i = 0; local && op->kind != OP_move && i < op->n_in; i++) {
     const Mesh *of = op->in[i].value->layout->mesh;
@@ -249,6 +272,11 @@ static bool check_op(const Op *op, bool local, Arena *a, Diag *d) {
   // All other ops: their split decides the layouts of operands and results.
   const Dims *dims = op_dims_kept(op, a, d);
   if (!dims || !check_split(op, dims, d)) return false;
+  // A kernel is of one block.
+  int64_t blocks = local ? attention_blocks(op) : 0;
+  if (blocks > 1)
+    return diag_error(d, op->loc, "%s: a rank has %lld of %lld blocks, and must have one",
+                      op_info[op->kind].name, (long long)blocks, (long long)attr_i(op, "blocks"));
   // Every slice has a term of an accumulation.
   if (traits & ACCUMULATES) {
     int time = op_time_axis(op);

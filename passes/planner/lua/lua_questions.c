@@ -404,8 +404,15 @@ static int refuse(lua_State *l) {
 // -- The table of queries ----------------------------------------------------------------------
 
 const luaL_Reg plan_questions[] = {
-    {"glob", matches},       {"ops", list_ops},       {"op", find_op},
-    {"blocks", list_blocks}, {"layers", list_layers}, {"params", list_params},
-    {"graph", graph_name},   {"products", products},  {"refuse", refuse},
-    {"ranks", count_ranks},  {"size", axis_size},     {NULL, NULL},
+    {"glob", matches},
+    {"ops", list_ops},
+    {"op", find_op},
+    {"blocks", list_blocks},
+    {"layers", list_layers},
+    {"params", list_params},
+    {"graph", graph_name},
+    {"products", products},
+    {"refuse", refuse},
+    {"size", axis_size},
+    {NULL, NULL},
 };
