@@ -4,6 +4,7 @@
 //                    replaced by the same loss in so many parts
 //     experts        a plan may put the rows of experts in slots (dispatch_experts.h): so are the
 //                    model's then
+//     rings          and attentions by the rounds of a ring (ring_attention.h)
 //     joined ops     are replaced by their definitions (ir/definition.h), and ops that run a graph by
 //                    its ops, as the proof follows them in the distributed program
 
@@ -12,6 +13,7 @@
 #include "ir/split.h"
 #include "prove_state.h"
 #include "simplify/dispatch_experts.h"
+#include "simplify/ring_attention.h"
 #include "simplify/split_classes.h"
 
 const Graph *entry_named(const Module *m, const char *name) {
@@ -86,6 +88,32 @@ static bool dispatch_all(const Module *model, const Module *m, Module **with, Di
   return true;
 }
 
+// -- Rings -----------------------------------------------------------------------------------
+
+// Applies ring_attention to the attentions that the plan computes so, likewise.  An attention that
+// is recomputed is a ring of the same values, and has the same origin.
+static bool make_rings(const Module *model, const Module *m, Module **with, Diag *d) {
+  Arena *a = arena_new();
+  bool ok = true;
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    for_each_op(op, g) {
+      int64_t blocks = op->kind == OP_attention ? attr_i(op, "blocks") : 0;
+      const Graph *is = blocks && ok ? entry_named(*with ? *with : model, g->name) : NULL;
+      const char *why;
+      const Op *ring = is ? op_like(is, OP_attention, op) : NULL;
+      if (!ring || blocks > INT32_MAX || !ring_possible(ring, (int)blocks, &why)) continue;
+      if (!*with) *with = module_clone(model);
+      Op *own = op_like(entry_named(*with, g->name), OP_attention, op);
+      ok = ring_attention(own, (int)blocks, a, NULL, d);
+    }
+  }
+  arena_free(a);
+  for (Graph *g = *with ? (*with)->graphs : NULL; g; g = g->next)
+    graph_renumber(g);
+  return ok;
+}
+
 // -- Joined ops ------------------------------------------------------------------------------
 
 // Inserts the ops of a body before `op`.  Returns the values that equal its results.
@@ -143,5 +171,6 @@ static bool expand_joined(const Module *model, Module **with, Diag *d) {
 
 bool prove_model(const Module *model, const Module *m, Module **with, Diag *d) {
   return split_losses(model, m, with, d) && dispatch_all(*with ? *with : model, m, with, d) &&
+         make_rings(*with ? *with : model, m, with, d) &&
          expand_joined(*with ? *with : model, with, d);
 }

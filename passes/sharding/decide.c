@@ -34,6 +34,20 @@ void decide_as_operand(Sharding *s, Op *op) {
   }
 }
 
+void decide_by_operands(Sharding *s, Op *op) {
+  const Dims *dims = dims_of(s, op);
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    if (!s->decisions.final[a]) continue;
+    for (int i = 0; i < op->n_in && !op->split[a]; i++) {
+      Sbp layout = s->decisions.layout[op->in[i].value->id][a];
+      int letter = layout.kind == SBP_S ? letter_of_operand(s, op, i, layout.dim, a) : -1;
+      if (letter >= 0) op->split[a] = dims->letter[letter].name;
+    }
+    for (int i = 0; i < op->n_out; i++)
+      s->decisions.layout[op->out[i]->id][a] = split_gives(op, dims, i, a);
+  }
+}
+
 void decide_as_first(Sharding *s) {
   const Sharding *first = s->first;
   const Table *params = first ? graph_params_by_label(first->g, s->scratch) : NULL;

@@ -19,6 +19,9 @@ void decide_layout(Sharding *s, const Value *v, int axis, Sbp layout, ParamChoic
                    const Loc *why);
 // Gives a new op, which copies its only operand, the operand's layout along the decided axes.
 void decide_as_operand(Sharding *s, Op *op);
+// Gives a new op a split along the decided axes: that of its first operand that is sharded along a
+// dimension which the op can split, if any.
+void decide_by_operands(Sharding *s, Op *op);
 // Gives the parameters that two graphs have in common the layouts of the first graph.
 void decide_as_first(Sharding *s);
 

@@ -24,8 +24,8 @@ class Text:
     def __init__(self):
         self.params, self.ops, self.n, self.names = [], [], 0, set()
 
-    def input(self, name, shape, dtype="f32"):
-        self.params.append(f'%{name}: {dtype}{bracket(shape)} input "{name}"')
+    def input(self, name, shape, dtype="f32", whole=False):
+        self.params.append(f'%{name}: {dtype}{bracket(shape)} input "{name}"' + (" whole" if whole else ""))
         return f"%{name}", shape
 
     def weight(self, name, *shape, init="normal(0,0.02)"):
@@ -144,6 +144,40 @@ def gpt(layers, width, heads, rows, tokens=TOKENS):
     for i in range(layers):
         x = m.block(x, f"h{i}", heads, causal=True)
     return m.module("gpt", m.linear(m.norm(x, "ln"), "head", WORDS)), "next_token(logits,tokens)"
+
+
+def llama(layers, width, heads, rows, groups=8, inner=14336, words=128256, tokens=131072):
+    """Llama 3 (Grattafiori et al. 2024, table 3), with its rotary embedding and 8 heads of keys and values."""
+    m, size = Text(), width // heads
+    cos, sin = (m.input(name, [tokens, size // 2], whole=True) for name in ("cos", "sin"))
+
+    def norm(x, name):
+        return m.op("rms_norm", [x, m.weight(name, x[1][-1], init=1)], x[1], (f"f32{bracket(x[1][:-1])}",), " eps=1e-05")
+
+    def half(x, i):
+        shape = [*x[1][:-1], size // 2]
+        return m.op("slice", [x], shape, attributes=f" starts=[0,0,0,{i * size // 2}] steps=[1,1,1,1] shape={bracket(shape)}")
+
+    def turned(x):
+        a, b = half(x, 0), half(x, 1)
+        c, s = (m.op("broadcast", [m.reshape(v, [1, tokens, 1, size // 2])], a[1], attributes=f" shape={bracket(a[1])}")
+                for v in (cos, sin))
+        real = m.op("sub", [m.op("mul", [a, c], a[1]), m.op("mul", [b, s], a[1])], a[1])
+        return m.op("concat", [real, m.add(m.op("mul", [b, c], a[1]), m.op("mul", [a, s], a[1]))], x[1], attributes=" axis=3")
+
+    x = m.op("gather", [m.weight("embed", words, width), m.input("tokens", [rows, tokens], "i64")], [rows, tokens, width])
+    for i in range(layers):
+        y = norm(x, f"h{i}.n1")
+        q, k, v = (m.reshape(m.linear(y, f"h{i}.{p}", n * size), [rows, tokens, n, size])
+                   for p, n in (("q", heads), ("k", groups), ("v", groups)))
+        a = m.op("attention", [turned(q), turned(k), v], q[1], (f"f32{bracket([rows, heads, tokens])}",),
+                 f" scale={size ** -0.5} seq_major=true causal=true")
+        x = m.add(x, m.linear(m.reshape(a, [rows, tokens, width]), f"h{i}.o", width))
+        y = norm(x, f"h{i}.n2")
+        gate = m.linear(y, f"h{i}.gate", inner)
+        y = m.op("mul", [m.op("swish", [gate], gate[1], attributes=" beta=1"), m.linear(y, f"h{i}.up", inner)], gate[1])
+        x = m.add(x, m.linear(y, f"h{i}.down", width))
+    return m.module("llama", m.linear(norm(x, "ln"), "head", words)), "next_token(logits,tokens)"
 
 
 def t5(layers, width, heads, rows, words=MANY_WORDS):
@@ -314,7 +348,7 @@ def vgg13(rows):
     return m.module("vgg13", x), "cross_entropy(logits)"
 
 
-MODELS = {f.__name__: f for f in (gpt, t5, swin, alphafold2, evoformer, m6, vgg13)}
+MODELS = {f.__name__: f for f in (gpt, llama, t5, swin, alphafold2, evoformer, m6, vgg13)}
 
 if __name__ == "__main__":
     print(MODELS[sys.argv[1]](*map(int, sys.argv[2:]))[0], end="")

@@ -4,6 +4,7 @@
 //     dispatch_experts(fc1, {parts = 4})            rows of experts in slots, for an all_to_all
 //     pad(head, 8)                                  its columns become a multiple of 8
 //     split_loss(loss, "tp")                        ops of a cross entropy over sharded classes
+//     ring(attention, "cp")                         rounds of attention over sharded tokens
 //     recompute(layer)                              recomputes their saved activations in backward
 //     swap(layer)                                   offloads these to host memory until backward
 //     cross_barrier()                               defers updates to the next step
@@ -26,6 +27,7 @@
 #include "planner/saved/record.h"
 #include "sharding/decide.h"
 #include "simplify/dispatch_experts.h"
+#include "simplify/ring_attention.h"
 #include "simplify/split_classes.h"
 #include "unpack.h"
 
@@ -82,6 +84,46 @@ static int split_loss(lua_State *l) {
   sharding_grow(p->s);
   if (again) dims_forget(p->s, made);
   return 0;
+}
+
+// -- Rings of attention ------------------------------------------------------------------------
+
+// ring(op, axis): replaces an attention by the rounds of a ring over the ranks of the axis, and
+// splits their blocks along it.  Returns true; or false and the reason, if the attention cannot be
+// one.
+static int ring(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  Op *op = plan_op(l, 1);
+  int axis = plan_axis(l, 2);
+  const Loc *loc = op->loc, *line = plan_line(l);
+  const char *why;
+  if (op->kind != OP_attention) return FAIL(l, loc, "%s is no attention", op_info[op->kind].name);
+  if (!ring_possible(op, op_ranks(op, axis), &why)) {
+    lua_pushboolean(l, false);
+    lua_pushstring(l, why);
+    return 2;
+  }
+  // The name for the record must be taken before the op is replaced.
+  Record *r = p->s->record;
+  record_before(r, &op, 1);
+  const char *name = record_op(r, op);
+  uint32_t known = p->s->g->n_ops;
+  RingOps ops = {0};
+  // The rounds of many ranks are many ops, which do not count.
+  Spared began = sandbox_begin(l);
+  if (!ring_attention(op, op_ranks(op, axis), p->box.arena, &ops, p->box.d))
+    return FAIL(l, loc, "the attention stays as it is");
+  if (r) record_call(r, p->s->g, "ring(%s, \"%s\")", name, p->s->mesh->axis[axis].name);
+  plan_changed(p);
+  sharding_grow(p->s);
+  // Along decided axes the rounds are split as the attention was.
+  for_each_op(new, p->s->g)
+    if (new->id >= known) decide_by_operands(p->s, new);
+  for (int i = 0; i < ops.n; i++)
+    decide_split(p->s, ops.at[i], axis, ring_letter(ops.at[i]), line);
+  sandbox_spare(l, &began);
+  lua_pushboolean(l, true);
+  return 1;
 }
 
 // -- Pins --------------------------------------------------------------------------------------
@@ -318,6 +360,7 @@ const luaL_Reg plan_changes[] = {
     {"pad", pad},
     {"pin", pin},
     {"recompute", recompute},
+    {"ring", ring},
     {"split_loss", split_loss},
     {"swap", swap},
     {"unpack", unpack},

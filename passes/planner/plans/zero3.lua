@@ -1,16 +1,6 @@
--- ZeRO, stage 3: as stage 2, with weights sharded too.
---
--- A weight is gathered for its forward reader, and again for backward.
+-- ZeRO, stage 3: as stage 2, with weights sharded too (shard_weights.lua).
 
 function step(axis)
   apply("zero2", axis)
-  for _, op in ipairs(ops(nil, "update")) do
-    local w = op.inputs[1]
-    local letter = op:split(axis)
-    if w and w.role == "weight" and letter then
-      for dim = 0, w.ndim - 1 do
-        if op:letter(1, dim) == letter and cuts(w, dim, axis) then store(w, dim, axis) end
-      end
-    end
-  end
+  apply("shard_weights", axis)
 end

@@ -1,0 +1,8 @@
+-- Context parallelism with ZeRO, stage 3, over the same ranks: they have the same weights, as those of dp.
+
+function step(axis)
+  apply("cp", axis)
+  apply("shard_states", axis)
+  apply("shard_gradients", axis)
+  apply("shard_weights", axis)
+end
