@@ -25,7 +25,7 @@ KINDS = ["linear", "linear", "linear", "matmul", "attention", "layer_norm", "gel
          "cross_entropy", "adamw", "reshape", "linear_back_w", "reduce_sum", "softmax", "dropout", None, None]
 PARTS = ["forward"] * 5 + ["backward", "update", None, None]
 ROLES = ["weight"] * 5 + ["input", "state", "scalar", None]
-NAMES = ["dp", "tp", "sp", "vp", "ep", "zero1", "zero2", "zero3", "coshard", "dap", "pp",
+NAMES = ["dp", "tp", "sp", "vp", "ep", "zero1", "zero2", "zero3", "coshard", "dap", "pp", "cp", "cp_a2a",
          "recompute", "recompute_pieces", "recompute_attention"]
 # Seeds that have failed.
 FOUND = [468, 660, 759, 3132, 3662]
@@ -177,6 +177,9 @@ class Program:
                 "end"]
 
     def loss(self):
+        if self.one_in(3):
+            return [f"local o = {self.op() if self.one_in(4) else 'pick(ops(%s), %d)' % (text('attention'), self.any(1, 2))}",
+                    f"local done = o and ring(o, {self.axis()})"]
         return [f"split_loss({self.op() if self.one_in(4) else 'ops(%s)[1]' % text('cross_entropy')}, {self.axis()})"]
 
     def apply(self):

@@ -31,6 +31,16 @@
 #include "simplify/split_classes.h"
 #include "unpack.h"
 
+// Whether op_order orders the op: an order would be left with an op that is gone.
+static bool is_ordered(const PlanProgram *p, const Op *op) {
+  for (int k = 0; k < p->s->constraints.orders.n; k++) {
+    const Order *o = &p->s->constraints.orders.at[k];
+    for (int i = 0; i < o->n_first + o->n_then; i++)
+      if ((i < o->n_first ? o->first[i] : o->then[i - o->n_first]) == op) return true;
+  }
+  return false;
+}
+
 // -- The classes of a loss ---------------------------------------------------------------------
 
 // The loss that argument 1 names: a cross entropy, or the op with its parts if split_loss has
@@ -59,13 +69,8 @@ static int split_loss(lua_State *l) {
   if (parts < 1 || parts > ranks)
     return FAIL(l, loc, "split_loss makes 1 to %d parts for this op, not %lld", (int)ranks,
                 (long long)parts);
-  // An order would be left with an op that is gone.
-  for (int k = 0; k < p->s->constraints.orders.n; k++) {
-    const Order *o = &p->s->constraints.orders.at[k];
-    for (int i = 0; i < o->n_first + o->n_then && !again; i++)
-      if ((i < o->n_first ? o->first[i] : o->then[i - o->n_first]) == op)
-        return FAIL(l, loc, "op_order orders this loss already: call split_loss before op_order");
-  }
+  if (!again && is_ordered(p, op))
+    return FAIL(l, loc, "op_order orders this loss already: call split_loss before op_order");
   Record *r = p->s->record;
   // The name for the record must be taken before the op is replaced.
   record_before(r, &op, 1);
@@ -98,6 +103,11 @@ static int ring(lua_State *l) {
   const Loc *loc = op->loc, *line = plan_line(l);
   const char *why;
   if (op->kind != OP_attention) return FAIL(l, loc, "%s is no attention", op_info[op->kind].name);
+  bool ordered = is_ordered(p, op);
+  for_each_use(u, op->out[1])
+    ordered |= u->user && u->user->kind == OP_attention_back && is_ordered(p, u->user);
+  if (ordered)
+    return FAIL(l, loc, "op_order orders this attention already: call ring before op_order");
   if (!ring_possible(op, op_ranks(op, axis), &why)) {
     lua_pushboolean(l, false);
     lua_pushstring(l, why);
