@@ -49,13 +49,15 @@ static bool dies_at(const MemoryPlan *p, const BlockPlace *place, int64_t bytes,
 static bool may_replace(const MemoryPlan *p, const Value *v, const BlockPlace *place) {
   const Op *op = v->def;
   int64_t bytes = type_bytes(v->type);
-  for (int i = 0; i < op->n_in; i++) {
-    const Value *in = op->in[i].value;
-    const BlockPlace *of = &p->place[in->id];
-    bool apart = of->block != place->block || of->at + type_bytes(in->type) <= place->at ||
-                 place->at + bytes <= of->at;
-    if (apart) continue;
-    if (of->at != place->at || !op_inplace(op, v->index, i, p->scratch)) return false;
+  // The operands in the block are found from its values: a batch of updates has thousands.
+  for (int i = 0; i < place->block->member.n; i++) {
+    const Value *in = place->block->member.at[i];
+    int64_t at = p->place[in->id].at;
+    bool apart = at + type_bytes(in->type) <= place->at || place->at + bytes <= at;
+    for_each_use(u, in)
+      if (!apart && u->user == op &&
+          (at != place->at || !op_inplace(op, v->index, u->index, p->scratch)))
+        return false;
   }
   return true;
 }

@@ -228,16 +228,36 @@ static bool is_deferred_update(const Value *v) {
   return false;
 }
 
-// Whether `next` may overwrite `first`: the op of `next` is its last reader.
-static bool may_replace(const Allocation *first, const Allocation *next, Arena *a) {
-  Op *op = next->v->def;
-  for (int i = 0; op && i < op->n_in; i++) {
-    if (viewed(op->in[i].value) != viewed(first->v)) continue;
-    // An operand of pack may be produced at its position in the bucket.
-    if (op->kind == OP_pack) return first->from >= next->from && first->to <= next->to;
-    if (next->from != first->from || !op_inplace(op, next->v->index, i, a)) return false;
+// Whether the op of `next` runs in place on each operand that is `v` or a view of it.
+static bool runs_in_place(const Value *v, const Allocation *next, Arena *a) {
+  const Op *op = next->v->def;
+  for_each_use(u, v) {
+    if (!u->user) continue;
+    if (u->user == op && !op_inplace(op, next->v->index, u->index, a)) return false;
+    if (u->index == 0 && is_view(u->user->out[0]) && !runs_in_place(u->user->out[0], next, a))
+      return false;
   }
-  return op != NULL;
+  return true;
+}
+
+// Whether the op of `next` reads `v` or a view of it.
+static bool is_read_by(const Value *v, const Op *op) {
+  for_each_use(u, v)
+    if (u->user == op ||
+        (u->user && u->index == 0 && is_view(u->user->out[0]) && is_read_by(u->user->out[0], op)))
+      return true;
+  return false;
+}
+
+// Whether `next` may overwrite `first`: the op of `next` is its last reader. Operands are found
+// from the value, as a batch of updates has thousands.
+static bool may_replace(const Allocation *first, const Allocation *next, Arena *a) {
+  const Op *op = next->v->def;
+  const Value *root = viewed(first->v);
+  if (!op || !is_read_by(root, op)) return op != NULL;
+  // An operand of pack may be produced at its position in the bucket.
+  if (op->kind == OP_pack) return first->from >= next->from && first->to <= next->to;
+  return next->from == first->from && runs_in_place(root, next, a);
 }
 
 // Whether `b` does not conflict with the rest of `a` in the next step: `b` is produced after the
