@@ -139,7 +139,7 @@ static Value *open_tokens(Ring *r, Value *v, int at, int n, const int64_t *lengt
 
 // And back: dimensions at..at+n-1 as one.
 static Value *close_tokens(Ring *r, Value *v, int at, int n) {
-  int64_t dim[MAX_NDIM];
+  int64_t dim[MAX_NDIM] = {0};
   int ndim = 0;
   if (!v) return NULL;
   for (int i = 0; i < v->type->ndim; i++)
@@ -418,7 +418,7 @@ static Gradients unit_back(Ring *r, Rows x, Value *k, Value *v, Unit u, bool cau
   Value *in[] = {x.q, k, v, x.y, x.lse, x.dy, mask_of(r, u)};
   Value *dq =
       keep(r, build_op(&r->b, OP_attention_back, in, in[6] ? 7 : 6, unit_attrs(r, causal, at)));
-  if (!dq) return (Gradients){0};
+  if (!dq || !x.lse) return (Gradients){0};
   DType wide = x.lse->type->dtype;
   return (Gradients){build_cast(&r->b, dq, wide), build_cast(&r->b, dq->def->out[1], wide),
                      build_cast(&r->b, dq->def->out[2], wide)};

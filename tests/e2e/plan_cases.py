@@ -75,6 +75,8 @@ PLANS = [
     ("dap", ["axial"], [2, 4], ["--micro-batches", 2], [SUM, EXCHANGE]),
     ("cp", LANGUAGE, [4, 2, 8], [], [MOVE, SUM]),
     ("cp", ["gpt", "bert"], [2, 4], ["--micro-batches", 2], [MOVE, SUM]),
+    ("cp", ["bert", "gpt"], [4, 2], ["--batch", BATCH // 2, "--accumulate", 2], [MOVE, SUM]),
+    ("cp", ["mixtral"], [2, 4], [], [MOVE, SUM]),
     ("dp=2,cp=2", ["gpt", "bert"], [4], [], [MOVE, SUM]),
     ("cp=2,dp=2", ["gpt", "bert"], [4], [], [MOVE, SUM]),
     ("cp=2,tp=2", ["gpt", "bert"], [4], [], [MOVE, SUM]),
