@@ -249,7 +249,10 @@ def alphafold2(layers, width, heads, rows):
 def m6(layers, width, heads, rows, experts, inner):
     """M6 with experts in the place of all feed-forward layers, each token's best within a capacity (GShard's, by groups of
     ROWS_OF_GROUP rows): 24 1024 16 ROWS 512 4096 is M6-MoE-100B, 24 1024 16 ROWS 960 21248 is M6-MoE-1T (Yang et al. 2021, "M6-T",
-    table 1).  Rows, of M6_TOKENS tokens, are ours."""
+    table 1).  Rows, of M6_TOKENS tokens, are ours: 1024 on 128 V100, 3840 on 480 (TAP, section 6.5).
+
+        nnaot m6.nn -g 128 --plan ep --target cuda --dtype f16 --cluster tests/bench/clusters/tap.lua --optimizer sgd --init random
+              --loss 'next_token(logits,tokens)' --emit plan -o m6.json --summary m6.summary"""
     m = Text()
     x = m.op("gather", [m.weight("wte", M6_WORDS, width), m.input("tokens", [rows, M6_TOKENS], "i64")], [rows, M6_TOKENS, width])
     for i in range(layers):

@@ -250,8 +250,8 @@ static int put_in_slots(lua_State *l) {
                 (long long)experts, imbalance);
   to.parts = (int64_t)parts;
   // Without a capacity, one that no rows exceed.
-  int64_t bound = dispatch_bound(op, to.parts, to.groups);
-  double mean = (double)(rows / to.groups) / (double)to.parts, wanted = ceil(mean * capacity);
+  int64_t bound = dispatch_bound(op, to.parts, to.groups), each = rows / to.groups;
+  double mean = (double)each / (double)to.parts, wanted = ceil(mean * capacity);
   to.capacity = capacity == 0 || wanted >= (double)bound ? bound : (int64_t)wanted;
   double load = imbalance * mean / (double)to.capacity;
   to.load = load < 1 ? load : 1;

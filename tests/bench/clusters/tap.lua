@@ -1,7 +1,6 @@
 -- Servers of eight V100 of 32 GB with PCIe, 32 Gb/s of Ethernet between servers (TAP, section 4.6).
--- Another number of servers: `nodes` in a copy.
 return {
-  nodes = 16, per_node = 8,
+  nodes = 60, per_node = 8,
   inside = { alpha = 5e-6, beta = 1 / 12e9 },
   across = { alpha = 30e-6, beta = 1 / 4e9 },
   start = 6.6e-6,
