@@ -259,7 +259,8 @@ class Configured(Base):
 class Expert(nn.Module):
     def __init__(self):
         super().__init__()
-        self.wi, self.wo, self.dropout, self.act = nn.Linear(8, 6, bias=False), nn.Linear(6, 8, bias=False), nn.Dropout(0.0), nn.ReLU()
+        self.wi, self.wo = nn.Linear(8, 6, bias=False), nn.Linear(6, 8, bias=False)
+        self.dropout, self.act = nn.Dropout(0.0), nn.ReLU()
 
     def forward(self, x):
         return self.wo(self.dropout(self.act(self.wi(x))))
