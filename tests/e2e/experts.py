@@ -2,6 +2,8 @@
 
     capacity   M6, small (tests/bench/paper_models.py): tokens beyond an expert's capacity have no slot, and add nothing.  Losses
                and weights of ep, dp=2,ep=2 and pp=2,ep=2 are one rank's, in f32; losses in bf16 and f16, within their precision
+    balance    a loss that balances the experts is of the tokens of all ranks: it is a product of two means, and a mean of
+               ranks' own products would be another.  Micro-batches, which would have their own, are refused
     too few    slots for the mean number of rows only: a run that needs more ends with a message, in place of losing rows
 """
 
@@ -48,6 +50,65 @@ def capacity(folder):
             check(f"{plan} exchanges rows", sent["all_to_all"] > 0, sent)
 
 
+BALANCED = """module "balanced" phase=typed
+
+graph @main entry (%x: f32[16,4,6] input "x", %r: f32[6,8] weight "r" train = normal(0,1),
+                   %w1: f32[8,6,10] weight "w1" train = normal(0,1), %w2: f32[8,10,6] weight "w2" train = normal(0,1)) {
+  %t = reshape %x shape=[64,6]
+  %s = linear %t, %r
+  %p = softmax %s axis=1
+  %k = top_k %p k=2
+  %g = gather %p, %k axis=1 batch=1
+  %e = reshape %k shape=[128]
+  %t1 = reshape %t shape=[64,1,6]
+  %t2 = broadcast %t1 shape=[64,2,6]
+  %rows = reshape %t2 shape=[128,6]
+  %h = grouped_linear %w1, %rows, %e
+  %a = gelu %h
+  %o = grouped_linear %w2, %a, %e
+  %o2 = reshape %o shape=[64,2,6]
+  %g1 = reshape %g shape=[64,2,1]
+  %g2 = broadcast %g1 shape=[64,2,6]
+  %og = mul %o2, %g2
+  %sum = reduce_sum %og axes=[1]
+  %y = reshape %sum shape=[16,4,6]
+  %all = constant value=[0,1,2,3,4,5,6,7] shape=[8] to=i64
+  %all2 = broadcast %all shape=[128,8]
+  %e1 = reshape %e shape=[128,1]
+  %e2 = broadcast %e1 shape=[128,8]
+  %same = equal %e2, %all2
+  %one = cast %same to=f32
+  %many = reduce_sum %one axes=[0]
+  %mass = reduce_sum %p axes=[0]
+  %both = mul %many, %mass
+  %total = reduce_sum %both axes=[0]
+  %balance = scale %total by=0.0009765625
+  return output "y" %y, output "balance" %balance
+}
+"""
+
+
+def balance(folder):
+    model, draw = folder / "balanced.nn", random.Random(9)
+    model.write_text(BALANCED)
+    for name in "x", "target":
+        write_npy(folder / f"{name}.npy", [draw.uniform(-1, 1) for _ in range(32 * 24)], (32, 4, 6))
+    data = ["--input", f"x={folder}/x.npy", "--input", f"target={folder}/target.npy"]
+
+    def losses(plan, ranks):
+        compile_for(folder, model, "mse(y) + 0.5*balance", plan, ranks)
+        (folder / "log").unlink(missing_ok=True)
+        run(folder / "run", *data, "--steps", STEPS, "--log", folder / "log")
+        return [line["loss"] for line in read_log(folder / "log")]
+
+    want = losses("dp", 1)
+    for plan in "ep", "dp=2,ep=2":
+        got = worst_difference(losses(plan, 4), want)
+        check(f"losses of {plan} with a balancing loss", got < 1e-5, got)
+    said = compile_for(folder, model, "mse(y) + 0.5*balance", "ep", 4, "--micro-batches", 2, ok=1)
+    check("micro-batches are refused", "reduces over the batch, and every micro-batch reads the result" in said, said)
+
+
 def too_few(folder):
     """The same rows for all samples: the experts that these prefer have more than the mean."""
     plan, data = folder / "few.lua", folder / "same.npy"
@@ -67,5 +128,6 @@ if __name__ == "__main__":
         folder = pathlib.Path(folder)
         compile_in_a_hurry(folder)
         capacity(folder)
+        balance(folder)
         too_few(folder)
     finish()
