@@ -8,10 +8,10 @@
 //     %e = neg %d                   : f32[2,8]
 //
 // The rules are small and local: arithmetic in simplify_arithmetic.c, shapes in simplify_shape.c,
-// matrix products in simplify_product.c, lookups in simplify_lookup.c, the order of ops in simplify_order.c and
-// simplify_reshape.c, constants in fold_constants.c, equal ops in merge_equal.c. Each makes the
-// graph smaller, or its ops cheaper, or moves an op towards one end of the graph, so repeating them
-// terminates.
+// matrix products in simplify_product.c, lookups in simplify_lookup.c, the order of ops in
+// simplify_order.c and simplify_reshape.c, constants in fold_constants.c, equal ops in
+// merge_equal.c. Each makes the graph smaller, or its ops cheaper, or moves an op towards one end
+// of the graph, so repeating them terminates.
 //
 // Once values have layouts, rules that build ops do not apply: then only equal ops are merged and
 // dead ones dropped, and in a planned module only the latter, as merging would extend live ranges.

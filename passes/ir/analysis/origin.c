@@ -29,8 +29,8 @@ const Op *const *model_ops(const Graph *g, Arena *a) {
     if (op->of > n) n = op->of;
   const Op **model = arena_array(a, const Op *, n + 1);
   for_each_op(op, g) {
-    // The first forward op of each number, but for casts of its operands: one of a weight runs where
-    // any reader of the weight does.
+    // The first forward op of each number, but for casts of its operands: one of a weight runs
+    // where any reader of the weight does.
     const Op *first = model[op->of];
     bool only_cast = first && first->kind == OP_cast && op->kind != OP_cast;
     if (op->part == PART_forward && (!first || only_cast)) model[op->of] = op;
