@@ -151,6 +151,26 @@ static int known_index(const Replacing *r, const Value *v) {
   return -1;
 }
 
+static bool reads_known(const Replacing *r, const Op *op) {
+  bool all = plan_there(op);
+  for (int i = 0; i < op->n_in && all; i++)
+    all = known_index(r, op->in[i].value) >= 0;
+  return all;
+}
+
+// Ends the program if another call, such as pieces, has changed the op, or, at the end, the new
+// ops.
+static void check_unchanged(lua_State *l, const Replacing *r, bool at_end) {
+  bool same = reads_known(r, r->op);
+  for (int i = 0; i < r->built.n && at_end; i++)
+    same &= reads_known(r, r->built.at[i]);
+  for (int i = 0; i < r->n_operands; i++)
+    same &= !r->known.at[i]->def || plan_there(r->known.at[i]->def);
+  if (!same)
+    FAIL(l, r->op->loc,
+         "a function of replace changes the model by build alone, and it has changed");
+}
+
 // The value at `arg`: an operand of the op, or built from these.
 static Value *check_known(lua_State *l, int arg, const char *what) {
   const Replacing *r = program_of(l)->replacing;
@@ -218,6 +238,7 @@ static int build(lua_State *l) {
   Replacing *r = p->replacing;
   if (!r) return FAIL(l, NULL, "build makes the ops of a replacement: this belongs into 'replace'");
   lua_settop(l, 3);
+  check_unchanged(l, r, false);
   OpKind kind = check_built_kind(l);
   Value *in[MAX_OPERANDS];
   int n_specs, n = check_operands(l, op_info[kind].name, in);
@@ -327,6 +348,30 @@ static void check_results(lua_State *l, const Replacing *r, int base, Value **ou
   }
 }
 
+// The call, as a saved plan repeats it: its function gets each operand, also one several times.
+static const char *call_text(const Replacing *r, const char *op_name, Value *const *result) {
+  const Op *op = r->op;
+  StrBuf b = {.arena = r->text.arena};
+  strbuf_addf(&b, "replace(%s, function(...)\n      local x, v = { ... }, {}\n", op_name);
+  for (int i = 0; i < op->n_in; i++)
+    strbuf_addf(&b, "      v[%d] = x[%d]\n", known_index(r, op->in[i].value) + 1, i + 1);
+  strbuf_addf(&b, "%s      return ", r->text.at ? r->text.at : "");
+  for (int i = 0; i < op->n_out; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "",
+                result[i] ? str_format(b.arena, "v[%d]", known_index(r, result[i]) + 1) : "nil");
+  strbuf_add(&b, "\n    end)");
+  return b.at;
+}
+
+// Calls the function in argument 2 with the operands; its results stay above.
+static void call_with_operands(lua_State *l, const Op *op) {
+  luaL_checkstack(l, op->n_in + 2, NULL);
+  lua_pushvalue(l, 2);
+  for (int i = 0; i < op->n_in; i++)
+    plan_push(l, op->in[i].value, PLAN_VALUES);
+  lua_call(l, op->n_in, LUA_MULTRET);
+}
+
 // replace(op, function): the op becomes those that the function builds.
 static int replace(lua_State *l) {
   PlanProgram *p = program_of(l);
@@ -353,28 +398,13 @@ static int replace(lua_State *l) {
   // The function builds ops before this one.
   p->replacing = r;
   int base = lua_gettop(l);
-  luaL_checkstack(l, op->n_in + 2, NULL);
-  lua_pushvalue(l, 2);
-  for (int i = 0; i < op->n_in; i++)
-    plan_push(l, op->in[i].value, PLAN_VALUES);
-  lua_call(l, op->n_in, LUA_MULTRET);
+  call_with_operands(l, op);
+  check_unchanged(l, r, true);
   Value **result = arena_array(a, Value *, op->n_out);
   check_results(l, r, base, result);
   erase_unread(r, result);
   check_same(l, r, result);
-  // The calls, as a saved plan repeats them: its function gets each operand, also one several
-  // times.
-  StrBuf call = {.arena = a};
-  strbuf_addf(&call, "replace(%s, function(...)\n      local x, v = { ... }, {}\n",
-              recorded ? recorded : "");
-  for (int i = 0; i < op->n_in; i++)
-    strbuf_addf(&call, "      v[%d] = x[%d]\n", known_index(r, op->in[i].value) + 1, i + 1);
-  strbuf_addf(&call, "%s      return ", r->text.at ? r->text.at : "");
-  for (int i = 0; i < op->n_out; i++)
-    strbuf_addf(&call, "%s%s", i ? ", " : "",
-                result[i] ? str_format(a, "v[%d]", known_index(r, result[i]) + 1) : "nil");
-  strbuf_add(&call, "\n    end)");
-  if (rec) record_call(rec, p->s->g, "%s", call.at);
+  if (rec) record_call(rec, p->s->g, "%s", call_text(r, recorded, result));
   // In place of the op.
   for (int i = 0; i < op->n_out; i++)
     if (result[i]) value_replace(op->out[i], result[i]);
