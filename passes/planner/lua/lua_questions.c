@@ -401,18 +401,20 @@ static int refuse(lua_State *l) {
   return 0;
 }
 
+// replicated(op or value, message): warns that the plan leaves it whole on every rank.
+static int replicated(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
+  const Loc *loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
+  diag_doubt(p->box.d, PROBLEM_replicated, loc, "%.*s", LUA_MESSAGE, luaL_checkstring(l, 2));
+  return 0;
+}
+
 // -- The table of queries ----------------------------------------------------------------------
 
 const luaL_Reg plan_questions[] = {
-    {"glob", matches},
-    {"ops", list_ops},
-    {"op", find_op},
-    {"blocks", list_blocks},
-    {"layers", list_layers},
-    {"params", list_params},
-    {"graph", graph_name},
-    {"products", products},
-    {"refuse", refuse},
-    {"size", axis_size},
-    {NULL, NULL},
+    {"glob", matches},          {"ops", list_ops},       {"op", find_op},
+    {"blocks", list_blocks},    {"layers", list_layers}, {"params", list_params},
+    {"graph", graph_name},      {"products", products},  {"refuse", refuse},
+    {"replicated", replicated}, {"size", axis_size},     {NULL, NULL},
 };

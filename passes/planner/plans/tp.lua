@@ -14,7 +14,28 @@ end
 
 local products = { linear = true, conv = true }
 
+-- Warns of attentions that stay whole on each rank, as their heads are no multiple of the ranks.
+local function report_heads(axis)
+  local n, first, heads = 0, nil, nil
+  local all = ops("attention", "forward")
+  for _, op in ipairs(all) do
+    local dim = op:attribute("seq_major") and 3 or 2
+    for i = 1, 2 do -- of queries, and of keys: there may be fewer
+      local own = op.inputs[i].shape[dim]
+      if own % size(axis) ~= 0 then
+        n, first, heads = n + 1, first or op, heads or own
+        break
+      end
+    end
+  end
+  if first then
+    replicated(first, ("%d of %d attentions are replicated over '%s': %d heads on %d ranks"):format(n, #all, axis, heads,
+      size(axis)))
+  end
+end
+
 function step(axis)
+  if graph() == "train" then report_heads(axis) end
   local rows = {} -- products that sum over a split of earlier ones
   for _, op in ipairs(ops(nil, "forward")) do
     if products[op.kind] and not rows[op] and has_weight(op) then

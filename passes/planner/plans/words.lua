@@ -56,10 +56,21 @@ function model()
   end
 end
 
+-- Warns of a vocabulary that stays whole on each rank.
+local function report(what, op, words, axis)
+  if graph() == "train" and words % size(axis) ~= 0 then
+    replicated(op, ("the %s is replicated over '%s': %d words on %d ranks"):format(what, axis, words, size(axis)))
+  end
+end
+
 function step(axis)
   for _, op in ipairs(ops("gather", "forward")) do
     local words = op:letter(1, 0)
-    if looks_up(op) and can(op, words, axis) then op_trans(op, words, axis) end
+    if looks_up(op) and can(op, words, axis) then
+      op_trans(op, words, axis)
+    elseif looks_up(op) then
+      report("table of words", op, op.inputs[1].shape[1], axis)
+    end
   end
   for _, op in ipairs(losses()) do
     local logits = op.inputs[1]
@@ -74,6 +85,8 @@ function step(axis)
       split_loss(op, axis)
       op_trans(product, letter, axis)
       for _, o in ipairs(behind) do op_trans(o, o:result_letter(1, -1), axis) end
+    elseif letter then
+      report("product of the logits", product, columns, axis)
     end
   end
 end
