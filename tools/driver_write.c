@@ -59,9 +59,10 @@ static void say_weights(const Settings *s, const Compiled *c) {
     if (v->role != ROLE_weight) continue;
     const char *why = reason(s, &c->found, v), *is = v->train ? "trained" : "kept";
     weights[v->train]++;
-    numbers[v->train] += type_count(value_whole(v));
+    const Type *t = value_padded(v) ? v->as : value_whole(v);
+    numbers[v->train] += type_count(t);
     if (s->verbose)
-      fprintf(stderr, "%-7s  %s %s  %s\n", is, str_shown(a, v->label), type_text(a, value_whole(v)),
+      fprintf(stderr, "%-7s  %s %s  %s\n", is, str_shown(a, v->label), type_text(a, t),
               str_shown(a, why));
     // A weight that --freeze or --train names is in no doubt.
     const OnnxWeight *w = find_weight(&c->found, v->label);

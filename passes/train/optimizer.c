@@ -28,6 +28,7 @@
 #include "base/table.h"
 #include "ir/analysis/rewrite.h"
 #include "ir/build.h"
+#include "ir/split.h"
 #include "pass.h"
 #include "update.h"
 
@@ -139,9 +140,24 @@ static bool make_gscale(Update *p, double clip, int64_t growth) {
 
 // -- Updates ---------------------------------------------------------------------------------
 
+// Padding of a weight has gradients and states of 0, and stays 0, unless an update divides by its
+// eps alone.
+static bool check_padding(const Gradient *g, Diag *d) {
+  const OptimizerSpec *spec = &g->group->spec;
+  bool divides = false;
+  for (const Setting *s = spec->optimizer->settings; s->key; s++)
+    divides |= str_equal(s->key, "eps") && optimizer_value(spec, "eps") == 0;
+  if (!value_padded(g->weight) || !divides) return true;
+  diag_error(d, g->weight->loc, "'%s' is padded, and with eps=0 its padding would become 0/0",
+             g->weight->label);
+  diag_hint(d, "give --optimizer an eps, or take ranks that divide the vocabulary");
+  return false;
+}
+
 static bool update_all(Update *p) {
   for (int i = 0; i < p->gradients.n; i++) {
     const Gradient *g = &p->gradients.at[i];
+    if (!check_padding(g, p->b.d)) return false;
     p->b.origin = update_origin(p, g->weight->loc);
     // The new weight is a result; the new states are updates of the graph.
     const OptimizerSpec *spec = &g->group->spec;
