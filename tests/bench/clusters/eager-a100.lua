@@ -1,5 +1,5 @@
 -- AutoDDL's two servers of 16 A100 of 40 GB (section 5.3.1) with OneFlow in 16 bits: google-a100.lua, with the memory of the
--- devices, 85 % of NVLink's 300 GB/s as NCCL counts it (20 GB/s of 25 for each link), and eager dispatch.
+-- devices, 80 % of NVLink's 300 GB/s as NCCL counts it (20 GB/s of 25 for each link), and eager dispatch.
 return {
   nodes = 2, per_node = 16,
   inside = { alpha = 0.6e-6, beta = 1 / 240e9 },

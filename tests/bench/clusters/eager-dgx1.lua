@@ -1,6 +1,6 @@
 -- DGX-1 with PyTorch in eager mode and 16 bits: four of 8 V100 of 32 GB, one network of 100 Gb/s each
 -- (nnScaler, section 8.3.5; SuperScaler, section 6.1). Other figures as in eager-dgx2.lua; host memory
--- is behind four PCIe switches for two GPUs each, 12 GB/s of 16 (WP-08437-002).
+-- has four PCIe switches of two GPUs each, with 12 GB/s of 16 (WP-08437-002; NCCL, src/graph/topo.h).
 return {
   nodes = 4, per_node = 8, nics = 1,
   inside = { alpha = 0.6e-6, beta = 1 / 120e9 },
