@@ -93,6 +93,7 @@ PLANS = [
     ("recompute", ["gpt", *ALL], [4, 2, 8], [], [SUM]),
     ("recompute", ["moe", "vit"], [2, 4], ["--micro-batches", 2], [SUM]),
     ("recompute_attention", ["bert", *ALL], [2, 4, 8], [], [SUM]),
+    ("recompute_lookups", ["gpt", *ALL], [2, 4], [], [SUM]),
     ("coshard=2,recompute=2", ["gpt", "vit"], [4], [], [SUM]),
     ("coshard=2,recompute_pieces=2", ["vit", "gpt"], [4], [], [SUM]),
     ("coshard:4@1:2@2", ["gpt", "vit"], [2, 4], [], [SUM]),

@@ -113,7 +113,8 @@ def main():
         compile_in_a_hurry(folder)
         write(folder, 8, 4, 4, 8)
         want = trained(folder, "plain", 1, "dp")
-        for ranks, plan, micro in ((1, "dp", 1), (1, "recompute", 4), (2, "tp=2,recompute=1", 2), (2, "pp=2,recompute=1", 4),
+        for ranks, plan, micro in ((1, "dp", 1), (1, "recompute", 4), (1, "recompute_lookups", 2),
+                                   (2, "tp=2,recompute=1", 2), (2, "pp=2,recompute=1", 4),
                                    (4, "pp=2,tp=2,recompute=1", 4), (4, "dp=2,tp=2", 2)):
             compare(folder, "fused", want, ranks, plan, "--micro-batches", micro)
         for dtype in "bf16", "f16":
