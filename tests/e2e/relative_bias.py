@@ -62,7 +62,8 @@ def model(windows, side, width, raised):
     nodes.append(ob.node("ReduceMean", [x], ["logits"], "/pool", axes=[1], keepdims=0))
     for made in nodes:
         graph += ob.field(1, made)
-    graph += ob.field(11, ob.value_info("x", ["batch", windows * n, width])) + ob.field(12, ob.value_info("logits", ["batch", width]))
+    graph += ob.field(11, ob.value_info("x", ["batch", windows * n, width]))
+    graph += ob.field(12, ob.value_info("logits", ["batch", width]))
     return ob.model(graph, 13)
 
 
@@ -72,7 +73,8 @@ def batch(folder):
 
 def compiled(folder, name, ranks, plan, *flags):
     exe, summary = folder / "exe", folder / "summary.json"
-    run(NNAOT, folder / f"{name}.onnx", "-g", ranks, "--plan", plan, "--batch", batch(folder), "--loss", "cross_entropy(logits)", "--lr", 0.1,
+    run(NNAOT, folder / f"{name}.onnx", "-g", ranks, "--plan", plan, "--batch", batch(folder),
+        "--loss", "cross_entropy(logits)", "--lr", 0.1,
         "--summary", summary, *flags, "-o", exe)
     return exe, json.loads(summary.read_text())
 
