@@ -210,8 +210,21 @@ static void keep_operands(MemoryPlan *p, const int64_t *end) {
   }
 }
 
+// The blocks fit into 64 bits one after the other, so no offset overflows.
+static bool fits_addresses(const MemoryPlan *p, const Graph *g) {
+  double bytes = 0;
+  for (int i = 0; i < p->kept.n; i++)
+    bytes += (double)p->kept.at[i]->bytes + (double)p->align;
+  for (int i = 0; i < p->block.n; i++)
+    bytes += ((double)p->block.at[i]->bytes + (double)p->align) *
+             (double)later(p->block.at[i]->slots, 1);
+  if (bytes < 0x1p62) return true;
+  return diag_error(p->d, g->first ? g->first->loc : NULL,
+                    "'@%s' needs %.3g bytes, more than there are addresses for", g->name, bytes);
+}
+
 static bool plan_graph(MemoryPlan *p, Graph *g) {
-  if (!memory_plan_find_blocks(p, g)) return false;
+  if (!memory_plan_find_blocks(p, g) || !fits_addresses(p, g)) return false;
   if (p->apart) {
     // A caller asks which values share a block: all blocks have disjoint bytes.
     int64_t end = 0;
