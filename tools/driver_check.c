@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "base/vec.h"
-#include "comm/transition.h"
 #include "driver.h"
 #include "explain.h"
 #include "ir/analysis/batch_dim.h"
@@ -116,7 +115,8 @@ static bool check_target(Settings *s, Diag *d) {
   if (s->link_text) s->backend.link = !strcmp(s->link_text, "static") ? LINK_static : LINK_shared;
   if (s->aot_plans) s->backend.plans = !strcmp(s->aot_plans, "yes") ? PLANS_yes : PLANS_no;
   if (!backend_target_parse(s->target_text, &s->backend.target, d)) return false;
-  if (!is_one_of(s->reshard, reshard_name))
+  static const char *const means[] = {"rvd", "intra", "p2p", NULL};
+  if (!is_one_of(s->reshard, means))
     return diag_error(d, NULL, "--reshard is rvd, intra or p2p, not '%s'", s->reshard);
   static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
   return is_one_of(s->dtype, dtypes) ||
