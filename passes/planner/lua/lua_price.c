@@ -16,11 +16,11 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "diag_capture.h"
 #include "ir/op.h"
 #include "lua_graph.h"
 #include "planner/plan/sections.h"
 #include "planner/search/search.h"
-#include "said.h"
 #include "sharding/decide.h"
 
 enum {
@@ -94,7 +94,7 @@ typedef struct Pricing {
   Module *module; // the copy
   Sharding sharding, *before;
   SandboxAside aside;
-  Said said;
+  DiagCapture capture;
   const char *why; // once it has ended: the first of its errors
   Diag *d;         // messages of the program
   int n_refused, n_notes;
@@ -140,12 +140,12 @@ static void begin(lua_State *l, Pricing *k) {
   k->sharding.section = from.section;
   k->n_refused = p->n_refused;
   k->n_notes = p->box.notes.n;
-  said_open(&k->said);
+  diag_capture_begin(&k->capture);
   sandbox_spare(l, &began);
   k->aside = sandbox_aside(&p->box, a->arena);
   p->s = &k->sharding;
   p->alternative = a;
-  p->box.d = k->said.d;
+  p->box.d = k->capture.d;
   forget(p);
 }
 
@@ -168,7 +168,7 @@ static void end(lua_State *l, Pricing *k) {
   p->n_refused = k->n_refused;
   forget(p);
   sandbox_back(&p->box, &k->aside);
-  k->why = said_close(&k->said, p->box.arena);
+  k->why = diag_capture_end(&k->capture, p->box.arena);
   module_free(k->module);
   arena_free(k->alternative.arena);
 }

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/vec.h"
+#include "diag_capture.h"
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "ir/verify/verify.h"
@@ -30,7 +31,6 @@
 #include "lua_graph.h"
 #include "planner/saved/record.h"
 #include "prove/prove.h"
-#include "said.h"
 
 enum { MAX_BUILT = 4096, MAX_OPERANDS = 64 };
 
@@ -247,10 +247,10 @@ static int build(lua_State *l) {
   int n_attrs = check_attrs(l, kind, attrs);
   if (r->built.n == MAX_BUILT)
     return FAIL(l, r->op->loc, "a replacement has at most %d ops", MAX_BUILT);
-  Said said;
-  said_open(&said);
-  Op *op = op_new(r->b.g, r->b.at, kind, in, n, attrs, n_attrs, r->b.origin, said.d);
-  const char *why = said_close(&said, p->box.arena);
+  DiagCapture capture;
+  diag_capture_begin(&capture);
+  Op *op = op_new(r->b.g, r->b.at, kind, in, n, attrs, n_attrs, r->b.origin, capture.d);
+  const char *why = diag_capture_end(&capture, p->box.arena);
   if (!op) return plan_fail(l, r->op->loc, why);
   vec_push(p->box.arena, &r->built, op);
   luaL_checkstack(l, op->n_out, NULL);
@@ -294,18 +294,18 @@ static Module *small_module(const Replacing *r, Op *const *op, int n_ops, Value 
 
 // Ends the program unless the new ops compute the results of the op.
 static void check_same(lua_State *l, const Replacing *r, Value *const *result) {
-  Said said;
-  said_open(&said);
+  DiagCapture capture;
+  diag_capture_begin(&capture);
   Op *op = r->op;
   Value **before = arena_array(program_of(l)->box.arena, Value *, op->n_out);
   for (int i = 0; i < op->n_out; i++)
     before[i] = result[i] ? op->out[i] : NULL;
-  Module *old = small_module(r, &op, 1, before, op->n_out, said.d);
-  Module *new = small_module(r, r->built.at, r->built.n, result, op->n_out, said.d);
-  bool ok = module_verify(new, said.d) && prove_module(old, new, said.d);
+  Module *old = small_module(r, &op, 1, before, op->n_out, capture.d);
+  Module *new = small_module(r, r->built.at, r->built.n, result, op->n_out, capture.d);
+  bool ok = module_verify(new, capture.d) && prove_module(old, new, capture.d);
   module_free(old);
   module_free(new);
-  const char *why = said_close(&said, program_of(l)->box.arena);
+  const char *why = diag_capture_end(&capture, program_of(l)->box.arena);
   if (!ok)
     FAIL(l, op->loc, "it is not proved that these ops compute the same as %s: %s",
          op_info[op->kind].name, why);

@@ -1,18 +1,18 @@
-// See said.h.
+// See diag_capture.h.
 
-#include "said.h"
+#include "diag_capture.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void said_open(Said *s) {
-  *s = (Said){0};
+void diag_capture_begin(DiagCapture *s) {
+  *s = (DiagCapture){0};
   s->file = open_memstream(&s->text, &s->n);
   if (!s->file) BUG("no memory for messages");
   s->d = diag_new(s->file);
 }
 
-const char *said_close(Said *s, Arena *a) {
+const char *diag_capture_end(DiagCapture *s, Arena *a) {
   fflush(s->file);
   const char *at = s->text ? strstr(s->text, "error: ") : NULL;
   if (at) at += strlen("error: ");
