@@ -47,9 +47,13 @@ static bool is_ordered(const PlanProgram *p, const Op *op) {
 // replaced it, in this program or another.
 static Op *check_loss(lua_State *l) {
   const PlanProgram *p = program_of(l);
-  const Op *given = *(Op **)luaL_checkudata(l, 1, PLAN_OPS);
+  Op *given = *(Op **)luaL_checkudata(l, 1, PLAN_OPS);
   for (int i = p->losses.n - 1; i >= 0; i--)
-    if (p->losses.at[i].was == given) return p->losses.at[i].is;
+    if (p->losses.at[i].was == given) return alternative_op(p->alternative, p->losses.at[i].is);
+  // In an alternative the copy of the loss is replaced.
+  for (int i = p->losses.n - 1; i >= 0; i--)
+    if (p->losses.at[i].was == alternative_op(p->alternative, given))
+      return alternative_op(p->alternative, p->losses.at[i].is);
   Op *op = plan_op(l, 1);
   if (op->kind != OP_cross_entropy && !is_split_loss(op))
     FAIL(l, op->loc, "%s is no cross_entropy", op_info[op->kind].name);

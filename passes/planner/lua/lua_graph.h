@@ -19,6 +19,8 @@ typedef struct ReplacedLoss {
   Op *is;
 } ReplacedLoss;
 
+typedef Vec(ReplacedLoss) ReplacedLosses;
+
 typedef Vec(Op *) OpList;
 typedef Vec(OpList) OpLists;
 
@@ -62,7 +64,7 @@ struct PlanProgram {
   bool *marked;   // by op id; all false between calls
   Value **params; // [n_params] of the graph, by label and role; NULL before the first use
   int n_params;
-  Vec(ReplacedLoss) losses;
+  ReplacedLosses losses;
   int n_refused;  // errors reported by `refuse`
   int n_searches; // so far
   int n_prices;

@@ -98,6 +98,7 @@ typedef struct Pricing {
   const char *why; // once it has ended: the first of its errors
   Diag *d;         // messages of the program
   int n_refused, n_notes;
+  ReplacedLosses losses; // of the program
 } Pricing;
 
 static Graph *graph_at(const Graph *g, const Module *copy) {
@@ -139,6 +140,7 @@ static void begin(lua_State *l, Pricing *k) {
   k->sharding.sections = from.guessing ? NULL : from.sections;
   k->sharding.section = from.section;
   k->n_refused = p->n_refused;
+  k->losses = p->losses;
   k->n_notes = p->box.notes.n;
   diag_capture_begin(&k->capture);
   sandbox_spare(l, &began);
@@ -166,6 +168,7 @@ static void end(lua_State *l, Pricing *k) {
   p->box.reported = false;
   p->box.notes.n = k->n_notes;
   p->n_refused = k->n_refused;
+  p->losses = k->losses;
   forget(p);
   sandbox_back(&p->box, &k->aside);
   k->why = diag_capture_end(&k->capture, p->box.arena);
