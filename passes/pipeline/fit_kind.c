@@ -11,6 +11,11 @@
 enum { N_EMBEDDINGS = 4, NO_SET = -1, ANY_WAY = -1, BOTH_WAYS = 2 };
 
 bool fit_declined(const Fit *f, const char *why) {
+  if (!f->asked && f->slices > 1)
+    diag_warning(f->d, NULL,
+                 "micro-batches go through the stages one after another: the default schedule '%s' "
+                 "does not fit the plan: %s",
+                 f->kind, why);
   if (!f->asked) return false;
   return diag_error(f->d, f->loc, "the schedule '%s' does not fit the plan: %s", f->kind, why);
 }

@@ -34,7 +34,7 @@ typedef struct Fit {
   const char *kind; // as written in the plan
   const Loc *loc;   // the location of that
   ScheduleKind read;
-  bool asked; // requested, for several slices: a misfit is an error
+  bool asked; // requested, for several slices: a misfit is an error, else a warning
   int slices;
   const Graph *g;
   const Segments *segments;
@@ -56,7 +56,7 @@ bool fit_kind(Fit *f);
 // Whether segments are by piece. With one slice they are: gradients of weights are summed over
 // pieces within the slice, not after the loop.
 bool fit_by_piece(const Fit *f);
-bool fit_declined(const Fit *f, const char *why); // returns false
+bool fit_declined(const Fit *f, const char *why); // reports a misfit and returns false
 int fit_places(const Fit *f);                     // the number of sets of devices with stages
 
 // The segments of each of the kind's works. Segments may have been recomputed since the kind fit.

@@ -22,7 +22,7 @@
 // follows in it a move that is not yet sent (cost_step.h).
 //
 // The kind is the pass's option, else the plan's (`schedule` of a program), else 1F1B. If that
-// default does not fit, there is no schedule, and slices run one by one.
+// default does not fit, there is no schedule, and slices run one by one, with a warning.
 //
 // A single slice has a schedule if its halves take different routes through the stages, as in
 // chimera: a rank works on one half while the other waits. Other kinds leave a rank no choice in
