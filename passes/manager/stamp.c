@@ -21,7 +21,7 @@ static uint64_t stamp_bytes(uint64_t h, const void *at, size_t n) {
     h = stamp_word(h, word);
   }
   uint64_t rest = 0;
-  memcpy(&rest, byte, n);
+  if (n) memcpy(&rest, byte, n);
   return stamp_word(h, rest + n);
 }
 

@@ -118,7 +118,7 @@ static bool goes_back(const Segments *all, int forward) {
 // Whether the move starts before its segment.  One within a segment, such as a step of a route over
 // nodes, does not; ops have no segments yet.
 static bool starts_ahead(const Scheduler *s, const Op *op) {
-  const Op *made = op->in[0].value->def;
+  const Op *made = move_is_ahead(op) ? op->in[0].value->def : NULL;
   return move_is_ahead(op) && !(made && s->segments.of[made->id] == s->segments.of[op->id]);
 }
 
