@@ -229,10 +229,10 @@ bool dispatch_experts(Op *op, const Dispatch *to, Diag *d) {
   r.after = arena_array(a, bool, g->n_ops);
   r.before = arena_array(a, bool, g->n_ops);
   r.slotted = arena_array(a, Value *, g->n_values);
-  bool ok = find_inside(&r, g, d);
-  if (ok) build_slots(&r, first);
   // New ops have larger ids than the old ones, which are visited in their order.
   int n_ops = g->n_ops;
+  bool ok = find_inside(&r, g, d);
+  if (ok) build_slots(&r, first);
   Vec(Op *) inside = {0};
   for_each_op(each, g)
     if (ok && (int)each->id < n_ops && r.before[each->id] && r.after[each->id])
