@@ -26,9 +26,13 @@ const Graph *entry_named(const Module *m, const char *name) {
 
 // The op of `kind` in another program with the origin of `of`; by location in texts written by
 // hand, which lack op numbers.
+static bool is_like(const Op *op, OpKind kind, const Op *of) {
+  return op->kind == kind && op->of == of->of && (of->of || loc_same(op->loc, of->loc));
+}
+
 static Op *op_like(const Graph *g, OpKind kind, const Op *of) {
   for_each_op(op, g)
-    if (op->kind == kind && op->of == of->of && (of->of || loc_same(op->loc, of->loc))) return op;
+    if (is_like(op, kind, of)) return op;
   return NULL;
 }
 
@@ -90,8 +94,16 @@ static bool dispatch_all(const Module *model, const Module *m, Module **with, Di
 
 // -- Rings -----------------------------------------------------------------------------------
 
-// Applies ring_attention to the attentions that the plan computes so, likewise.  An attention that
-// is recomputed is a ring of the same values, and has the same origin.
+// The attention with the origin of `of` that is no ring yet; NULL if there is none.  A recomputed
+// one has the same origin.
+static Op *attention_like(const Graph *g, int64_t blocks, const Op *of) {
+  const char *why;
+  for_each_op(op, g)
+    if (is_like(op, OP_attention, of) && ring_possible(op, (int)blocks, &why)) return op;
+  return NULL;
+}
+
+// Applies ring_attention to the attentions that the plan computes so, likewise.
 static bool make_rings(const Module *model, const Module *m, Module **with, Diag *d) {
   Arena *a = arena_new();
   bool ok = true;
@@ -99,13 +111,13 @@ static bool make_rings(const Module *model, const Module *m, Module **with, Diag
     if (!g->entry) continue;
     for_each_op(op, g) {
       int64_t blocks = op->kind == OP_attention ? attr_i(op, "blocks") : 0;
-      const Graph *is = blocks && ok ? entry_named(*with ? *with : model, g->name) : NULL;
-      const char *why;
-      const Op *ring = is ? op_like(is, OP_attention, op) : NULL;
-      if (!ring || blocks > INT32_MAX || !ring_possible(ring, (int)blocks, &why)) continue;
+      if (!blocks || blocks > INT32_MAX) continue;
+      const Graph *is = entry_named(*with ? *with : model, g->name);
+      if (!is || !attention_like(is, blocks, op)) continue;
       if (!*with) *with = module_clone(model);
-      Op *own = op_like(entry_named(*with, g->name), OP_attention, op);
-      ok = ring_attention(own, (int)blocks, a, NULL, d);
+      const Graph *own = entry_named(*with, g->name);
+      for (Op *one; ok && (one = attention_like(own, blocks, op));)
+        ok = ring_attention(one, (int)blocks, a, NULL, d);
     }
   }
   arena_free(a);
