@@ -113,6 +113,20 @@ static bool check_gradients(Autodiff *ad) {
   return problems_report(&problems, 0, ad->d);
 }
 
+// Takes ops out of their recompute groups whose results depend on trained weights and get no
+// gradient: they only lead to detached values. Backward reads such a value as an input of the part
+// with gradients, which is saved; to recompute it would be another forward.
+static void save_detached(const Autodiff *ad) {
+  for_each_op(op, ad->g) {
+    bool varied = false, useful = false;
+    for (int i = 0; i < op->n_out; i++) {
+      varied |= ad->path.varied[op->out[i]->id];
+      useful |= ad->path.useful[op->out[i]->id];
+    }
+    if (varied && !useful) op->recompute_group = 0;
+  }
+}
+
 static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
   of.loc = loc_from(ad->arena, of.loc, "gradient");
   of.part = PART_backward;
@@ -389,6 +403,7 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   ad.path.detached = detached;
   ad.path.useful[loss->use.value->id] = true;
   gradient_path_mark(g, &ad.path);
+  save_detached(&ad);
   // Gradients may report forms that they lack.
   ProblemKind kind = diag_kind(d, PROBLEM_gradient);
   bool ok = check_gradients(&ad) && differentiate(&ad, loss->use.value, o);

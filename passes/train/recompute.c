@@ -16,6 +16,7 @@
 // (`recompute`), which are numbered as recompute groups.  A result that another group reads is
 // saved, since that group is recomputed from it.  So if each layer of a network is a group, the
 // values between layers are saved, and those within a layer are live for its own gradients only.
+// Ops that only lead to detached values belong to no group (autodiff.c): that value is saved.
 //
 // A value of weights alone that is larger than they are, such as a table of relative positions that
 // is looked up for each pair of positions, belongs to the group that reads it, if that is one: it

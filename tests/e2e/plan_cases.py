@@ -141,6 +141,7 @@ PLANS = [
     ("pp_interleaved", ["t5"], [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_3f1b", ["recycle"], [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_3f1b", ["evoformer"], [2, 4], ["--micro-batches", 4], [MOVE]),
+    ("pp_3f1b=2,recompute=1", ["evoformer"], [2], ["--micro-batches", 4], [MOVE]),
     ("pp_3f1b=2,dp=2", ["recycle", "evoformer"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("tp=2,pp_3f1b=2", ["recycle", "evoformer"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_chimera", ["bert", "axial", "wide"], [4, 2], ["--micro-batches", 4], [MOVE]),
