@@ -73,6 +73,7 @@ PLANS = [
     ("recompute_pieces", ALL, [4], [], [SUM]),
     ("recompute_attention", BOTH, [2, 4, 8], [], [SUM]),
     ("recompute_attention", ["mlp", "resnet"], EACH, [], [SUM]),
+    ("recompute_lookups", ALL, [4], [], [SUM]),
     ("pp", ["resnet", *BOTH], [4, 2], [], [MOVE]),
     ("pp", ["mlp"], [2], [], [MOVE]),
     ("pp", BOTH, [8], ["--micro-batches", 2], [MOVE]),
