@@ -330,16 +330,24 @@ static bool all_take_cut(const Sharding *s, const Value *v, int dim, int axis) {
   return true;
 }
 
-// The slice that every reader of `v` wants along `axis`, if they agree; otherwise B. Of a cast, one
-// reader wants it and the others would take it, as of the value that it casts.
+// Whether the value is a parameter that was cast, as that of a weight to 16 bits.
+static bool is_cast_param(const Value *v) {
+  if (!v->def || v->def->kind != OP_cast) return false;
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return !v->def;
+}
+
+// The slice that every reader of `v` wants along `axis`, if they agree; otherwise B. Of a cast
+// parameter, one reader wants it and the others would take it, as of the parameter.
 static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
   Sbp all = whole;
+  bool cast_param = is_cast_param(v);
   for_each_use(u, v) {
     if (!u->user) return whole;
     Sbp want = wanted_of(s, v, u, axis);
-    if (v->def && v->def->kind == OP_cast && want.kind == SBP_S)
-      return all_take_cut(s, v, want.dim, axis) ? want : whole;
-    if (v->def && v->def->kind == OP_cast) continue;
+    if (cast_param && want.kind == SBP_S) return all_take_cut(s, v, want.dim, axis) ? want : whole;
+    if (cast_param) continue;
     if (want.kind != SBP_S || (u != v->uses && !sbp_equal(want, all))) return whole;
     all = want;
   }

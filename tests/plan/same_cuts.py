@@ -26,18 +26,18 @@ CUT = ["--micro-batches", "4"]
 # Plan, with N for the ranks and H for half of them; models; flags; kinds of ops that are split on some axis.
 PLANS = [
     ("dp", ["vit"], [], ["linear"]),
-    ("tp", ["gpt", "t5"], [], ["linear"]),
-    ("sp", ["gpt_tied", "t5"], [], ["linear", "layer_norm"]),
-    ("vp", ["gpt_tied", "bert", "t5"], [], ["linear", "gather", "nll"]),
-    ("dp=H,vp=2", ["t5"], [], ["linear", "gather", "nll"]),
+    ("tp", ["gpt", "paper_t5"], [], ["linear"]),
+    ("sp", ["gpt_tied", "paper_t5"], [], ["linear", "layer_norm"]),
+    ("vp", ["gpt_tied", "bert", "t5", "paper_t5"], [], ["linear", "gather", "nll"]),
+    ("dp=H,vp=2", ["paper_t5"], [], ["linear", "gather", "nll"]),
     ("tp2d", ["gpt", "wide"], [], ["linear"]),
     ("tp3d", ["vit", "wide"], [], ["linear"]),
     ("ep", ["moe"], [], ["matmul"]),
     ("dap", ["axial"], [], ["softmax"]),
-    ("zero1", ["t5"], [], ["adam"]),
+    ("zero1", ["paper_t5"], [], ["adam"]),
     ("zero2", ["gpt"], CUT, ["adam"]),
     ("zero3", ["gpt_tied", "moe"], [], ["adam"]),
-    ("tp=2,zero3=H", ["t5"], [], ["adam", "linear"]),
+    ("tp=2,zero3=H", ["paper_t5"], [], ["adam", "linear"]),
     ("coshard=N,recompute=1", ["gpt"], [], ["linear"]),
     ("coshard=N,recompute_pieces=1", ["vit"], [], ["linear"]),
     ("recompute", ["gpt"], [], ["linear"]),
@@ -45,10 +45,10 @@ PLANS = [
     ("swap", ["gpt"], [], ["linear"]),
     ("offload", ["gpt"], [], ["linear"]),
     ("pp=H,dp=2", ["gpt"], CUT, ["linear"]),
-    ("pp_gpipe=H,tp=2", ["t5"], CUT, ["linear"]),
-    ("pp_zb_h1=H,vp=2", ["t5"], CUT, ["linear", "gather", "nll"]),
+    ("pp_gpipe=H,tp=2", ["paper_t5"], CUT, ["linear"]),
+    ("pp_zb_h1=H,vp=2", ["paper_t5"], CUT, ["linear", "gather", "nll"]),
     ("pp_interlaced", ["gpt_tied"], CUT, ["linear", "gather", "nll"]),
-    ("pp_interlaced=2,tp=H", ["t5"], CUT, ["linear", "gather", "nll"]),
+    ("pp_interlaced=2,tp=H", ["paper_t5"], CUT, ["linear", "gather", "nll"]),
     ("pp_interleaved=2,tp=H", ["gpt"], CUT, ["linear"]),
     ("pp_chimera=H,tp=2", ["bert"], CUT[:1] + ["4"], ["linear"]),
     ("pp_3f1b=H,dp=2", ["recycle"], CUT[:1] + ["4"], ["linear"]),
@@ -107,7 +107,7 @@ def module(name, folder):
     for size in "TOKENS", "SOURCE", "TARGET":
         setattr(paper_models, size, 16)
     paper_models.WORDS = paper_models.MANY_WORDS = 60  # padded on 8 ranks
-    text, loss = paper_models.MODELS[name](8, 32, 8, 32)
+    text, loss = paper_models.MODELS[name.removeprefix("paper_")](8, 32, 8, 32)
     path = pathlib.Path(folder, f"{name}.nn")
     path.write_text(text)
     return [path, "--loss", loss]
