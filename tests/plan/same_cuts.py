@@ -28,7 +28,7 @@ PLANS = [
     ("dp", ["vit"], [], ["linear"]),
     ("tp", ["gpt", "paper_t5"], [], ["linear"]),
     ("sp", ["gpt_tied", "paper_t5"], [], ["linear", "layer_norm"]),
-    ("vp", ["gpt_tied", "bert", "t5", "paper_t5"], [], ["linear", "gather", "nll"]),
+    ("vp", ["gpt_tied", "bert", "paper_t5"], [], ["linear", "gather", "nll"]),
     ("dp=H,vp=2", ["paper_t5"], [], ["linear", "gather", "nll"]),
     ("tp2d", ["gpt", "wide"], [], ["linear"]),
     ("tp3d", ["vit", "wide"], [], ["linear"]),

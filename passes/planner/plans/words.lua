@@ -32,9 +32,7 @@ end
 -- Whether the op looks up words in a weight. Positions and relative distances are constants, and
 -- their tables no vocabularies.
 local function looks_up(op)
-  local table, words = op.inputs[1].source, op.inputs[2].source
-  local constant = words.role == "weight" or words.def and words.def.kind == "constant"
-  return table.role == "weight" and not constant and op:attribute("axis") == 0
+  return op.inputs[1].source.role == "weight" and op.inputs[2].source.role ~= "weight" and op:attribute("axis") == 0
 end
 
 -- The multiple to which `words` are padded for n ranks: large shards get a multiple of 128 words, as
