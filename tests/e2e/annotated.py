@@ -25,7 +25,7 @@ PLANS = [("dp", 4), ("tp", 4), ("sp", 4), ("vp", 4), ("tp2d", 4), ("tp3d", 8), (
 ONE_NODE = "a node is cut as one: what a transpose makes is cut as it goes in"
 NO_TENSORS = "all that the node reads and makes is computed otherwise: transposes went elsewhere"
 CANNOT = {
-    ("moe", "ep"): (2, ONE_NODE), ("axial", "tp2d"): (6, NO_TENSORS), ("axial", "tp3d"): (6, NO_TENSORS),
+    ("axial", "tp2d"): (6, NO_TENSORS), ("axial", "tp3d"): (6, NO_TENSORS),
 }
 OP = re.compile(r"= (\w+) .*? (?:@(\w+) )?\{.*?\}(?:, .*?\})? *(?:split=\[(.*?)\])? *of=\d+ *#\s*(\S+?):(\S.*)$")
 
