@@ -22,7 +22,6 @@ FEW = [("gpt", "tp2d", 4), ("moe", "ep", 4), ("axial", "dap", 4), ("gpt", "pp=2,
 PLANS = [("dp", 4), ("tp", 4), ("sp", 4), ("vp", 4), ("tp2d", 4), ("tp3d", 8), ("dap", 4), ("ep", 4), ("pp", 4),
          ("zero1", 4), ("zero3", 4), ("search", 4), ("dp=2,tp=2", 4), ("pp=2,dp=2", 4), ("dp=2,pp=2,tp=2", 8)]
 # The number of ops with another split, and the reason.
-ONE_NODE = "a node is cut as one: what a transpose makes is cut as it goes in"
 NO_TENSORS = "all that the node reads and makes is computed otherwise: transposes went elsewhere"
 CANNOT = {
     ("axial", "tp2d"): (6, NO_TENSORS), ("axial", "tp3d"): (6, NO_TENSORS),
