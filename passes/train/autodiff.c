@@ -113,9 +113,9 @@ static bool check_gradients(Autodiff *ad) {
   return problems_report(&problems, 0, ad->d);
 }
 
-// Takes ops out of their recompute groups whose results depend on trained weights and get no
-// gradient: they only lead to detached values. Backward reads such a value as an input of the part
-// with gradients, which is saved; to recompute it would be another forward.
+// Takes ops out of their recompute groups that are detached, or whose results depend on trained
+// weights and get no gradient: they only lead to detached values. Backward reads such a value as an
+// input of the part with gradients, which is saved; to recompute it would be another forward.
 static void save_detached(const Autodiff *ad) {
   for_each_op(op, ad->g) {
     bool varied = false, useful = false;
@@ -123,7 +123,8 @@ static void save_detached(const Autodiff *ad) {
       varied |= ad->path.varied[op->out[i]->id];
       useful |= ad->path.useful[op->out[i]->id];
     }
-    if (varied && !useful) op->recompute_group = 0;
+    bool detached = ad->path.detached && ad->path.detached[op->id];
+    if (detached || (varied && !useful)) op->recompute_group = 0;
   }
 }
 

@@ -41,13 +41,13 @@ def pipeline(passes, model, plan, ranks, extra):
     flags = dict(zip(extra[::2], extra[1::2]))
     slices = flags.get("--micro-batches", 1) * flags.get("--accumulate", 1)
     axes = [a.split("=") if "=" in a else (a, ranks) for a in plan.split(",")]
-    mesh = "+".join([f"acc:{slices}:time", *(f"{pathlib.Path(a).stem}:{n}" for a, n in axes)])
+    mesh = "+".join([f"acc:{slices}:time", *(f"{pathlib.Path(a.split(':')[0]).stem}:{n}" for a, n in axes)])
     plans = ",".join(a for a, _ in axes)
     detach = detached(model)
     options = {
         "autodiff": f'(detach="{detach}")' if detach else "",
         "loss": f'(spec="{plan_cases.MODELS[model]["loss"]}")',
-        "transform": f'(plan="{plans}")',
+        "transform": f'(plan="{plans}" ranks="{",".join(str(n) for _, n in axes)}")',
         "optimizer": "(name=adamw clip=0.5)",
         "shard": f'(mesh="{mesh}" plan="{plans}" cluster=cpu unlimited=true)',
         "comm": f"(cluster={flags['--cluster']})" if "--cluster" in flags else "",
