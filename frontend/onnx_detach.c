@@ -1,4 +1,4 @@
-// --detach GLOB: nodes whose results stop gradients, as x.detach() does in PyTorch.
+// --detach GLOB: results of these nodes stop gradients, as x.detach() does in PyTorch.
 //
 //     y = Identity(x)      --detach y    =>    %y = detach %x
 //     h = Add(a, b)        --detach h    =>    %h = add %a, %b;  %0 = detach %h

@@ -13,7 +13,7 @@
 // (nvls_tree), PAT and CollNet are left out.
 //
 // The collectives of a step are priced by this choice if the cluster says so (Cluster.nccl,
-// cost_comm.h). Else, and where layouts and routes are chosen, their price is a lower bound of it:
+// cost_comm.h). Else, and for the choice of layouts and routes, their price is a lower bound of it:
 // the latency of LL and the bandwidth of Simple, which is linear in the bytes.
 
 #ifndef NCCL_H

@@ -130,7 +130,7 @@ static int padded_letter(const Proof *p, const Op *op, const Dims *dims) {
   return letter >= 0 && !dims->letter[letter].whole ? letter : -1;
 }
 
-// An op whose results are padded as its operands are.
+// An op with results padded like its operands.
 static bool prove_einsum(Proof *p, const Op *op, const int *in) {
   Dims *dims = arena_one(p->a, Dims);
   if ((op_traits(op) & (GLOBAL_INDEX | GLOBAL_INDEX_IN)) || op_runs_graph(op) || op->callee)

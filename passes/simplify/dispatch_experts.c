@@ -38,7 +38,7 @@
 
 // -- The mixture -----------------------------------------------------------------------------
 
-// The value whose elements these are, through reshapes.
+// The value with these elements before reshapes.
 static const Value *root_of(const Value *v) {
   while (v->def && v->def->kind == OP_reshape)
     v = v->def->in[0].value;
@@ -101,7 +101,7 @@ static int slot_shape(const Rewrite *r, const Value *v, int64_t *out) {
   return with_rows(v, (int64_t[]){r->to->parts, r->to->groups, r->to->capacity}, 3, out);
 }
 
-// `v`, whose first dimension is the rows, in slots.
+// `v`, with the rows in its first dimension, in slots.
 static Value *in_slots(Rewrite *r, Value *v) {
   int64_t shape[MAX_NDIM];
   if (r->slotted[v->id]) return r->slotted[v->id];

@@ -6,7 +6,7 @@
 //
 // Encoder and decoder look words up in one table. Each gradient is as large as the table, of which
 // few rows are not zero: their sum is computed at once, without a table for every term. The lookups
-// are stacked behind the dimensions that a plan may split, samples and tokens.
+// are stacked after the dimensions that a plan may split, samples and tokens.
 
 #include <string.h>
 

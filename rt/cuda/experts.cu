@@ -236,7 +236,7 @@ static __global__ void multiply_rows(T *y, const T *w, const T *x, Sorted s, int
   }
 }
 
-// The first sorted row whose key is not below `key`.
+// The first sorted row with a key of at least `key`.
 static __device__ inline int64_t first_row(const uint32_t *keys, int64_t rows, uint32_t key) {
   int64_t low = 0, high = rows;
   while (low < high) {

@@ -148,7 +148,7 @@ static void erase_dead(Op *op) {
   }
 }
 
-// Replaces `v`, whose last dimension is the vocabulary, by `padded` for its readers.
+// Replaces `v`, with the vocabulary in its last dimension, by `padded` for its readers.
 static bool pad_readers(Padding *p, Value *v, Value *padded) {
   Readers all = readers_of(p, v);
   for (int i = 0; i < all.n; i++) {

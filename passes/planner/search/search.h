@@ -98,7 +98,7 @@ void searched_add(SearchStats *sum, const SearchStats *more);
 bool search_axes(const Sharding *s, const SearchEnv *env, const int *axis, int n, bool sums,
                  const Loc *why, Chosen *out_chosen, SearchStats *out, Diag *d);
 
-// The estimate of a search for a step whose splits and layouts are all decided.
+// The estimate of a search for a step with all splits and layouts decided.
 typedef struct StepPrice {
   double seconds, compute; // of a step; the part of kernels and updates
   double bytes;            // of a rank at the peak; 0: unknown
