@@ -74,16 +74,21 @@ static void remove_left(const char *in) {
   if (all) closedir(all);
 }
 
-// Makes the file OWNER with its lock, which lasts as long as the process.
+// Makes the file OWNER with its lock, which lasts as long as the process.  The file gets its name
+// once it is locked: no other process takes the folder for one that was left.
 static bool own(const char *path) {
+  static const char UNLOCKED[] = ".nnaot-unlocked";
   int folder = open_folder(AT_FDCWD, path);
-  int owner = folder < 0 ? -1 : openat(folder, OWNER, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  // Another process may have found it before it was locked, and removed the folder.
-  struct stat st;
-  bool ok = owner >= 0 && (flock(owner, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
-            fstat(owner, &st) == 0 && st.st_nlink > 0;
+  int owner =
+      folder < 0 ? -1 : openat(folder, UNLOCKED, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  // A file system without locks never removes what is left.
+  if (owner >= 0) flock(owner, LOCK_EX | LOCK_NB);
+  bool ok = owner >= 0 && renameat(folder, UNLOCKED, folder, OWNER) == 0;
   int code = errno;
-  if (!ok && owner >= 0) close(owner);
+  if (!ok && owner >= 0) {
+    unlinkat(folder, UNLOCKED, 0);
+    close(owner);
+  }
   if (folder >= 0) close(folder);
   errno = code;
   return ok;
@@ -91,21 +96,17 @@ static bool own(const char *path) {
 
 bool temporary_dir_make(char *path, size_t size, const char *name) {
   const char *in = getenv("TMPDIR");
-  enum { TRIES = 8 };
   if (!in || !*in) in = "/tmp";
   remove_left(in);
-  for (int i = 0; i < TRIES; i++) {
-    if (snprintf(path, size, "%s/%s-XXXXXX", in, name) >= (int)size) {
-      errno = ENAMETOOLONG;
-      return false;
-    }
-    if (!mkdtemp(path)) return false;
-    if (own(path)) return true;
-    int code = errno;
-    rmdir(path);
-    errno = code;
-    if (code != EWOULDBLOCK && code != ENOENT) return false;
+  if (snprintf(path, size, "%s/%s-XXXXXX", in, name) >= (int)size) {
+    errno = ENAMETOOLONG;
+    return false;
   }
+  if (!mkdtemp(path)) return false;
+  if (own(path)) return true;
+  int code = errno;
+  rmdir(path);
+  errno = code;
   return false;
 }
 
