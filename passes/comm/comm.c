@@ -45,6 +45,7 @@
 #include "ir/collective.h"
 #include "ir/loop.h"
 #include "pass.h"
+#include "pipeline/segments.h"
 
 // The op of the model that `op` is part of the gradient of, else `op`.
 static const Op *op_of_model(const Comm *c, const Op *op) {
@@ -320,6 +321,7 @@ static bool localise_graph(Comm *c) {
   // Inserted ops directly follow values that were visited already, and are local from the start.
   c->trees = arena_array(c->scratch, struct Tree *, g->n_values);
   c->n_ops = g->n_ops;
+  if (c->m->meshes->next) c->turn = segments_find(g, false, false, c->scratch).of;
   for_each_op_safe(op, g)
     if (op->id < c->n_ops) {
       // Each operand gets the layout that the op needs, and types become local.

@@ -9,7 +9,14 @@
 // Nothing else needs a joint choice. Layouts were chosen before; a gradient is a separate value,
 // and neither its layout nor those of its readers depend on the route of the forward value; and no
 // op here moves two values. So the sum over all values is least if that of each value is.
+//
+// A value visits meshes in the order in which a pipeline reaches their readers:
+//
+//     %h @s1, read on @s2 and, later, on @s3     @s1 -> @s2 -> @s3, or @s1 -> @s2 and @s1 -> @s3
+//
+// By way of @s3, stage 2 would wait for a later stage, and orders of schedules forbid that.
 
+#include <limits.h>
 #include <math.h>
 
 #include "comm_state.h"
@@ -24,6 +31,7 @@ typedef struct Tree {
   TrainPart part;
   bool is_summed; // a gradient: bucket_grads joins its all_reduces with others
   Vec(const Layout *) layouts;
+  int *turn;         // by mesh id: the turn of the first reader there; of the value's mesh: 0
   int *parent;       // by layout; -1: the value
   struct Tree *next; // for the same original
 } Tree;
@@ -71,6 +79,9 @@ static double tree_cost(void *context, int from, int to) {
   const Layout *want = p->tree->layouts.at[to], *here = NULL;
   if (from < 0) here = layout_as_is(p->c, p->tree->from, p->whole, want->mesh);
   if (here && here != want) return INFINITY;
+  const Mesh *station = from < 0 ? want->mesh : p->tree->layouts.at[from]->mesh;
+  if (station != want->mesh && p->tree->turn[station->id] > p->tree->turn[want->mesh->id])
+    return INFINITY;
   const Layout *before = from < 0 ? p->tree->from->layout : p->tree->layouts.at[from];
   return best_seconds(p->c, p->tree, p->whole, before, want, &hops);
 }
@@ -94,9 +105,14 @@ static void add_layout(Comm *c, Tree *t, const Layout *l) {
   if (l != t->from->layout) vec_push(c->scratch, &t->layouts, l);
 }
 
-// Adds a layout wanted of the original, if it has the same split over time as the tree's value.
-static void add_wanted(Comm *c, Tree *t, const Value *original, const Layout *want) {
-  if (timed_as(c, original->layout, want) == t->from->layout) add_layout(c, t, want);
+// Adds a layout that `reader` wants of the original, if it has the same split over time as the
+// tree's value. NULL: the graph's result.
+static void add_wanted(Comm *c, Tree *t, const Value *original, const Layout *want,
+                       const Op *reader) {
+  if (timed_as(c, original->layout, want) != t->from->layout) return;
+  add_layout(c, t, want);
+  int turn = c->turn && reader && op_part(reader) != PART_update ? c->turn[reader->id] : INT_MAX;
+  if (turn < t->turn[want->mesh->id]) t->turn[want->mesh->id] = turn;
 }
 
 static bool is_update(const Op *op) {
@@ -108,6 +124,11 @@ static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPar
     if (t->from == from && t->part == part) return t;
   Tree *t = arena_one(c->scratch, Tree);
   *t = (Tree){.from = from, .part = part, .next = c->trees[original->id]};
+  int n_meshes = module_n_meshes(c->m);
+  t->turn = arena_array(c->scratch, int, n_meshes);
+  for (int i = 0; i < n_meshes; i++)
+    t->turn[i] = INT_MAX;
+  t->turn[from->layout->mesh->id] = 0;
   // All layouts that readers in this part of the step need.
   t->is_summed = original->uses != NULL;
   for_each_use(u, original) {
@@ -115,11 +136,11 @@ static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPar
     if (!op || op->id >= c->n_ops || part_of(original, op) != t->part) continue;
     t->is_summed &= is_update(op) && !is_update(original->def);
     for (int i = 0; i < op->n_in; i++)
-      if (op->in[i].value == original) add_wanted(c, t, original, comm_wanted_layout(c, op, i));
+      if (op->in[i].value == original) add_wanted(c, t, original, comm_wanted_layout(c, op, i), op);
   }
   for_each_use(u, original)
     if (!u->user && part_of(original, original->def) == t->part)
-      add_wanted(c, t, original, wanted_result(c, c->g->results[u->index]));
+      add_wanted(c, t, original, wanted_result(c, c->g->results[u->index]), NULL);
   int n_wanted = t->layouts.n;
   Pricing p = {c, t, type_whole(c->m, from->type, from->layout)};
   // Intermediate layouts may pay: reduced sums, on every mesh; full replication; and the present

@@ -33,6 +33,9 @@ typedef struct Comm {
   Transitions *joined; // the same without time for starts and hops
   struct Tree **trees; // by id of the original value: routes over the cluster
   uint32_t n_ops;      // before insertions
+  // By id of the original op: the position of its segment in the step, from 1; 0: before the loop.
+  // NULL: the module has one mesh.
+  const int *turn;
   int64_t inserted;
 } Comm;
 
