@@ -4,6 +4,14 @@
 // other ops get stages part by part: the model, parameters, gradients and updates, states. Ops
 // follow their operands from front to back, then their readers from back to front, and so on while
 // any gets a stage. Only at the end are ops and parameters put on other meshes.
+//
+// A gradient runs on the stage of its op of the model, so backward visits stages in the reverse
+// order. Sums of gradients could break that: with x read on stages 2, 1 and 2, in the order of the
+// model, the second sum would have an operand of stage 1 on stage 2. So a sum of gradients runs on
+// the first stage that its operands come from:
+//
+//     %s1 = add %g2, %g1   : … @s1
+//     %s2 = add %s1, %g2b  : … @s1, not @s2
 
 #include "assign.h"
 
@@ -124,6 +132,9 @@ typedef struct Assign {
   const Stage **of_op;    // by op id; NULL: unknown so far
   const Stage **of_param; // by index; NULL: unknown, and in the end all ranks
   const Op *const *model; // from model_ops
+  // By op id: the most changes of stages on a path to the op of the model, or to that of a
+  // gradient.
+  int *depth;
 } Assign;
 
 static const Stage *stage_of(Assign *a, const Ranks *ranks) {
@@ -208,6 +219,31 @@ static void assign_params(Assign *a, bool model) {
   }
 }
 
+static void find_depths(Assign *a) {
+  a->depth = arena_array(a->s->scratch, int, a->s->n_ops);
+  for_each_op(op, a->s->g)
+    for (int i = 0; op_part(op) == PART_forward && i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      int depth = def ? a->depth[def->id] + (a->of_op[def->id] != a->of_op[op->id]) : 0;
+      if (depth > a->depth[op->id]) a->depth[op->id] = depth;
+    }
+}
+
+// The stage of a gradient of `of`; sets the gradient's depth.
+static const Stage *of_gradient(const Assign *a, const Op *op, const Op *of) {
+  const Stage *p = a->of_op[of->id];
+  int *depth = &a->depth[op->id];
+  *depth = a->depth[of->id];
+  for (int i = 0; p && op->kind == OP_add && !op_is_recomputed(op) && i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    if (!def || op_part(def) != PART_backward || a->depth[def->id] >= *depth) continue;
+    if (!a->of_op[def->id]) continue;
+    p = a->of_op[def->id];
+    *depth = a->depth[def->id];
+  }
+  return p;
+}
+
 static const Stage *of_update(const Assign *a, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
@@ -223,7 +259,7 @@ static void assign_readers(Assign *a, bool model) {
     TrainPart part = op_part(op);
     if (a->of_op[op->id] || (part == PART_forward) != model) continue;
     const Op *of = part == PART_backward ? model_op_of(a->s, op, a->model) : NULL;
-    const Stage *p = of ? a->of_op[of->id] : NULL;
+    const Stage *p = of ? of_gradient(a, op, of) : NULL;
     if (part == PART_update)
       a->of_op[op->id] = of_update(a, op);
     else
@@ -258,6 +294,7 @@ bool assign_rest(Sharding *s, int axis) {
       a.of_op[op->id] = stage_of(&a, s->decisions.ranks[op->id][axis]);
   assign_ops(&a, true);
   assign_params(&a, true);
+  find_depths(&a);
   assign_ops(&a, false);
   assign_params(&a, false); // states
   // Only now ops and parameters move to other meshes.

@@ -51,9 +51,9 @@ SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatt
 SLOW = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "slow.lua")]
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
 ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
-INTERLACED, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES, OWN = (
+INTERLACED, SIDE_BRANCH, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES, OWN = (
     str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
-    for name in ["interlaced", "spread", "unequal", "cheapest", "carved", "carved_stages", "own"])
+    for name in ["interlaced", "side_branch", "spread", "unequal", "cheapest", "carved", "carved_stages", "own"])
 # Plan, models, the most typical first, numbers of ranks, more flags, and the kinds of collectives that such a step must
 # send, or it would be another plan.
 PLANS = [
@@ -138,6 +138,7 @@ PLANS = [
     ("pp_interlaced=2,tp=2", ["gpt", "moe"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interlaced=2,tp=2", ["t5", "gpt_tied"], [4], ["--micro-batches", 4, *SLOW], [MOVE, SUM]),  # routes over a cluster
     ("pp_interlaced=4,tp=2", ["t5"], [8], ["--micro-batches", 8], [MOVE, SUM]),
+    (SIDE_BRANCH, ["t5"], [2], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interleaved", ["t5"], [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_3f1b", ["recycle"], [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_3f1b", ["evoformer"], [2, 4], ["--micro-batches", 4], [MOVE]),
