@@ -34,7 +34,7 @@ static int wide_set(const Segments *s) {
 
 static bool is_stage(const Fit *f, int segment, int way) {
   const Segment *k = &f->segments->at[segment];
-  if (k->kind != WORK_F || k->set == f->embedding || k->is_common) return false;
+  if (k->kind != WORK_F || k->set == f->embedding || k->is_common || k->is_relay) return false;
   // A segment that only adds up pieces, such as losses, follows a stage of its piece on the same
   // ranks, and a route visits these once.
   const Segment *at = f->segments->at, *own = &at[segment];
@@ -311,7 +311,7 @@ bool fit_kind(Fit *f) {
   const bool *reads = segments_reads(f->segments, f->g, f->arena);
   for (int i = 0; i < f->segments->n; i++) {
     const Segment *k = &f->segments->at[i];
-    if (k->set == f->embedding && !find_turn(f, reads, i))
+    if (k->set == f->embedding && !k->is_relay && !find_turn(f, reads, i))
       return fit_declined(f,
                           str_format(f->arena, "%s is on all ranks and between stages", k->name));
   }
@@ -342,10 +342,13 @@ Fitted *fit_segments(Fit *f) {
   to->of =
       arena_array(f->arena, SegmentList, to->ways * N_WORK_KINDS * to->n_joined * to->n_passes);
   for (int i = 0; i < f->segments->n; i++) {
-    // A forward that is common to stages runs with the first of them; its gradient may wait.
+    // A forward that is common to stages runs with the first of them; its gradient may wait. So
+    // may a relay.
     SegmentList *list;
     const Segment *k = &f->segments->at[i];
-    if (k->set == f->embedding)
+    if (k->is_relay)
+      list = NULL;
+    else if (k->set == f->embedding)
       list = list_at(to, 0, WORK_E, 0, find_turn(f, reads, i));
     else {
       int way = f->way ? f->way[i] : 0, before = 0;

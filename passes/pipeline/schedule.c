@@ -157,9 +157,10 @@ static void make_pipeline(Scheduler *s, bool split) {
   // A forward takes its share of a slice on its devices, and its last backward frees it.
   for (int i = 0; i < all->n; i++) {
     int shares = 0, last = -1;
-    if (all->at[i].kind != WORK_F || all->at[i].is_common) continue;
+    if (all->at[i].kind != WORK_F || all->at[i].is_common || all->at[i].is_relay) continue;
     for (int k = 0; k < all->n; k++) {
-      shares += all->at[k].kind == WORK_F && all->at[k].set == all->at[i].set && goes_back(all, k);
+      shares += !all->at[k].is_relay && all->at[k].kind == WORK_F &&
+                all->at[k].set == all->at[i].set && goes_back(all, k);
       if (all->at[k].kind != WORK_F && all->at[k].stage == all->at[i].stage &&
           all->at[k].set == all->at[i].set)
         last = k;

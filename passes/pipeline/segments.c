@@ -216,6 +216,36 @@ static void make_segments(Finder *f) {
 
 // -- Stages ------------------------------------------------------------------------------------
 
+static bool is_like(const Segment *a, const Segment *b) {
+  return a->kind == b->kind && a->set == b->set && a->turn == b->turn;
+}
+
+// Finds forwards of moves only on devices that have others, too.
+static void find_relays(const Finder *f) {
+  Segments *s = f->out;
+  bool *computes = arena_array(f->arena, bool, s->n);
+  for_each_op(op, f->g)
+    if (s->of[op->id] && !(op_info[op->kind].traits & (COMM | VIEW)))
+      computes[s->of[op->id] - 1] = true;
+  for (int i = 0; i < s->n; i++)
+    for (int k = 0; k < s->n && s->at[i].kind == WORK_F && !computes[i]; k++)
+      s->at[i].is_relay |= computes[k] && is_like(&s->at[k], &s->at[i]);
+}
+
+// Gives the other forwards the numbers of stages, and relays that of the next on their devices, or
+// else of the last.
+static void number_stages(const Finder *f) {
+  Segments *s = f->out;
+  for (int i = 0; i < s->n; i++)
+    if (s->at[i].kind == WORK_F && !s->at[i].is_relay) s->at[i].stage = s->n_stages++;
+  for (int i = 0; i < s->n; i++)
+    for (int k = 0; k < s->n && s->at[i].is_relay; k++) {
+      if (s->at[k].is_relay || !is_like(&s->at[k], &s->at[i])) continue;
+      s->at[i].stage = s->at[k].stage;
+      if (k > i) break;
+    }
+}
+
 // The stage that a segment reads most; without reads, the last stage on its devices, or the last.
 static int stage_of(const Segments *s, int segment, const int *reads) {
   int best = s->n_stages ? s->n_stages - 1 : 0, most = 0;
@@ -266,8 +296,8 @@ static void find_common(const Finder *f) {
     // A forward whose devices contain those of several others is common to them.
     int covered = 0;
     for (int j = 0; j < s->n; j++)
-      covered +=
-          s->at[j].kind == WORK_F && s->at[j].set != k->set && mesh_covers(k->mesh, s->at[j].mesh);
+      covered += s->at[j].kind == WORK_F && !s->at[j].is_relay && s->at[j].set != k->set &&
+                 mesh_covers(k->mesh, s->at[j].mesh);
     k->is_common = covered > 1 && !is_shared_out(f, i);
     // A common forward reads only common ones.
     for (int from = 0; from < s->n; from++)
@@ -283,8 +313,11 @@ static void name_segments(const Finder *f) {
   Segments *s = f->out;
   for (int i = 0; i < s->n; i++) {
     int same = 1;
-    for (int k = 0; k < i; k++)
-      same += s->at[k].kind == s->at[i].kind && s->at[k].stage == s->at[i].stage;
+    // A relay's number follows that of its stage.
+    for (int k = 0; k < s->n; k++) {
+      bool before = s->at[k].is_relay == s->at[i].is_relay ? k < i : s->at[i].is_relay;
+      same += before && s->at[k].kind == s->at[i].kind && s->at[k].stage == s->at[i].stage;
+    }
     const char *name = str_format(f->arena, "%s%d", work_kind_name[s->at[i].kind], s->at[i].stage);
     s->at[i].name = same > 1 ? str_format(f->arena, "%s.%d", name, same) : name;
   }
@@ -328,8 +361,8 @@ Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   find_apart(&f);
   make_segments(&f);
   // Forwards define the stages; backwards join them by the values that they read.
-  for (int i = 0; i < out.n; i++)
-    if (out.at[i].kind == WORK_F) out.at[i].stage = out.n_stages++;
+  find_relays(&f);
+  number_stages(&f);
   // A segment belongs to the stage of which it reads the most forward values.
   const Segments *s = &out;
   int *reads = arena_array(a, int, s->n *(s->n_stages + 1));

@@ -21,6 +21,12 @@
 //     %m = broadcast %mask      : … @all              F0   it is read on @s0 and on @s1
 //     %g = reduce_sum %d        : … @all backward     B0
 //
+// A forward of moves only is in no stage either: it brings a value from an earlier stage to a later
+// one through the devices of a third. It has the number of the next stage on its devices:
+//
+//     %h = move %a              : … @s1                F1.2   of @s0; @s1 begins later, as F1
+//     %i = move %h              : … @s2                F2
+//
 // Stages count from 0, in the order of their forwards. A backward belongs to the stage from which
 // it reads the most forward values. With `split`, backward ops that serve only one gradient of a
 // weight are separate segments (W): no other gradient waits for them.
@@ -44,6 +50,7 @@ typedef struct Segment {
   const Mesh *mesh;
   const char *name; // "F0"
   bool is_common;   // or the gradient of a common segment
+  bool is_relay;    // only moves
   const Op *first;
 } Segment;
 
