@@ -15,7 +15,7 @@
 //       host_node = 48e9,                                   -- bytes/s of a node; no limit
 //       host_update = 5e10, host_weights = true,            -- bytes/s; on the devices, false
 //       prefetch = 4, queues = 1,                           -- 0, 2
-//       nccl = true, nvls = true,                           -- false
+//       nccl = true, nvls = true, half_comm = true,         -- false
 //       devices = {                                         -- devices that differ; none
 //         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- missing fields are as above
 //           inside = { alpha = 5e-6, beta = 1 / 16e9 } },   -- and across
@@ -67,6 +67,7 @@ static const Field fields[] = {
     FIELD(host_weights, FLAG, false, "", 0, 0),
     FIELD(nccl, FLAG, false, "", 0, 0),
     FIELD(nvls, FLAG, false, "", 0, 0),
+    FIELD(half_comm, FLAG, false, "", 0, 0),
     FIELD(prefetch, COUNT, false, "", 0, 1000),
     FIELD(queues, COUNT, false, "", 1, 2),
     {"devices", KINDS, false, 0, "", 0, 0},

@@ -65,6 +65,11 @@ static void add_once(int *list, int *n, bool *there, int device) {
   list[(*n)++] = device;
 }
 
+// The bytes that cross links for `bytes` of this type.
+static double sent_bytes(const CommPrices *p, const Type *t, int64_t bytes) {
+  return t->dtype == DT_f32 && p->cluster->half_comm ? (double)bytes / 2 : (double)bytes;
+}
+
 static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
   Arena *scratch = arena_new();
   Messages messages = messages_of(scratch, move);
@@ -81,7 +86,8 @@ static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
     const Message *m = &messages.at[i];
     if (m->from != m->to) {
       if (bytes_from[m->from] == 0) from[n_from++] = m->from;
-      bytes_from[m->from] += (double)message_bytes(m, move->out[0]->type);
+      const Type *t = move->out[0]->type;
+      bytes_from[m->from] += sent_bytes(p, t, message_bytes(m, t));
       add_once(parties->sender, &parties->n_senders, sends, m->from);
       add_once(parties->receiver, &parties->n_receivers, gets, m->to);
     }
@@ -99,7 +105,8 @@ static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
 
 NcclChoice comm_nccl(CommPrices *p, const Op *op, int *nodes) {
   const Groups *g = &comm_price(p, op)->parties.groups;
-  double in = (double)type_bytes(op->in[0].value->type), out = (double)type_bytes(op->out[0]->type);
+  const Type *from = op->in[0].value->type, *to = op->out[0]->type;
+  double in = sent_bytes(p, from, type_bytes(from)), out = sent_bytes(p, to, type_bytes(to));
   PathPrim prim = path_prim_of(op->kind);
   *nodes = groups_nodes(p->cluster, g);
   groups_cost(p->traffic, prim, g, in, out);
@@ -128,7 +135,8 @@ const CommPrice *comm_price(CommPrices *p, const Op *op) {
     Groups *groups = &k->price.parties.groups;
     *groups = collective_groups(p->arena, op);
     k->price.cost = groups_cost(p->traffic, path_prim_of(op->kind), groups,
-                                (double)type_bytes(in->type), (double)type_bytes(out->type));
+                                sent_bytes(p, in->type, type_bytes(in->type)),
+                                sent_bytes(p, out->type, type_bytes(out->type)));
     int nodes;
     if (p->cluster->nccl && path_ring_rounds(path_prim_of(op->kind)))
       k->price.cost.seconds = comm_nccl(p, op, &nodes).seconds;

@@ -18,7 +18,7 @@ CLUSTER = f"""return {{ nodes = 1, per_node = 4, inside = {{ alpha = 1e-6, beta 
 """
 NEUTRAL = ("prefetch = 0", "queues = 2", "dispatch = 0", "half_efficiency = 1", "half_efficiency = 0", "host_node = 0",
            "host_node = 4 * 16e9", "host_update = 0", "host_weights = false", "reserve = 0",
-           "nccl = false", "nvls = true")
+           "nccl = false", "nvls = true", "half_comm = false")
 
 
 def model(rows):
@@ -163,6 +163,21 @@ def reserve(s):
     assert "its device of" in s.run("dp", small % (needs + 1e6 - 1)) and not isinstance(s.run("dp", small % (needs + 1e6)), str)
 
 
+def half_comm(s):
+    """With links that only have bandwidth, f32 values take half of the time, and others the same; memory stays."""
+    links = "start = 0, inside = { alpha = 0, beta = 1 / 50e9 }, half_comm = %s"
+    for plan, dtype, wide in ("dp", "bf16", 1), ("dp", "f32", 1), ("tp", "bf16", 1), ("zero3", "bf16", None), ("pp", "bf16", 0):
+        full, half = (s.run(plan, links % flag, dtype=dtype)["per_rank"] for flag in ("false", "true"))
+        if wide is None:  # a rank sends three quarters of a gradient in each micro-batch
+            sums = s.result_bytes("= reduce_scatter ")
+            assert sums == [WIDTH ** 2] * LAYERS, sums
+            wide = 1e3 * SLICES * 3 * sum(sums) / 50e9 / full[0]["comm_ms"]
+            assert 0.2 < wide < 0.8, wide
+        for f, h in zip(full, half):
+            near(h["comm_ms"], f["comm_ms"] * (1 - wide / 2), 1e-3)
+            assert f["peak_bytes"] == h["peak_bytes"]
+
+
 WAYS = {  # microseconds at the start and of a hop, share of bandwidth
     ("ring", "ll"): (6.6, 0.6, 1 / 2), ("ring", "ll128"): (14, 1.9, 0.92), ("ring", "simple"): (8.4, 3.4, 1),
     ("tree", "ll"): (6.8, 0.6, 0.9 / 3.8), ("tree", "ll128"): (14, 1.25, 0.7), ("tree", "simple"): (8.4, 4, 0.9),
@@ -203,7 +218,7 @@ def nccl(s):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for check in neutral, efficiency, dispatch, prefetch, queues, offloaded, host_weights, reserve, nccl:
+        for check in neutral, efficiency, dispatch, prefetch, queues, offloaded, host_weights, reserve, half_comm, nccl:
             check(Steps(folder))
             print(check.__name__)
 
