@@ -14,6 +14,26 @@ local function readers(x)
   return list
 end
 
+-- The norms between layers, each with the ops that rearrange its operand, as in patch merging: both
+-- have the bytes of a layer's input, and cost little to compute again.
+local function merges()
+  local inside, list = {}, {}
+  for _, l in ipairs(layers()) do
+    for _, op in ipairs(l) do
+      if op.kind == "layer_norm" then inside[op.inputs[2].source.name] = true end
+    end
+  end
+  for _, op in ipairs(ops("layer_norm")) do
+    local own, from = { op }, op.inputs[1].def
+    while from and (from.kind == "reshape" or from.kind == "transpose") do
+      table.insert(own, 1, from)
+      from = from.inputs[1].def
+    end
+    if not inside[op.inputs[2].source.name] and #own > 1 then list[#list + 1] = own end
+  end
+  return list
+end
+
 function model()
   apply("tp")
   -- The weights of the first four layers: a cut replaces ops, weights stay.
@@ -31,6 +51,7 @@ function model()
     if not (tried and pieces(list, count)) then i = i + 1 end
   end
   for _, l in ipairs(layers()) do recompute(l, true) end
+  for _, l in ipairs(merges()) do recompute(l) end
 end
 
 function step(axis)
