@@ -2,8 +2,11 @@
 -- (nnScaler, section 8.3.1). A cluster of named figures, none fitted:
 --
 -- inside           6 NVLinks of 20 GB/s, what NCCL counts on for Volta (NCCL, src/graph/topo.h)
--- half_efficiency  half of the 125 TFLOP/s of the data sheet for products alone; Megatron-LM has 39
---                  for whole steps on one V100 (Shoeybi et al. 2019, section 5.1): an assumption
+-- across           105 us for 1 MB on an adapter of 100 Gb/s, measured on DGX-2 and on nodes of 8 V100
+--                  (TACCL, Shah et al., NSDI 2023; its taccl/examples/topo/topo-dgx2-1MB.json)
+-- half_efficiency  half of the 125 TFLOP/s of the data sheet: Megatron-LM has 62.4, 48 % of the peak
+--                  of a V100 of DGX-2H, for whole steps ("MegatronLM's Supercharged V1.0", NVIDIA 2020),
+--                  and had 39 before (Shoeybi et al. 2019, section 5.1)
 -- dispatch         the microseconds of a PyTorch op on the host, round (PyTorch, "Accelerating
 --                  PyTorch with CUDA Graphs", 2021)
 -- host_node        3 GB/s for each of 16 GPUs that read host memory together (ZeRO-Infinity, Rajbhandari
@@ -16,7 +19,7 @@
 return {
   nodes = 2, per_node = 16, nics = 8,
   inside = { alpha = 0.6e-6, beta = 1 / 120e9 },
-  across = { alpha = 2.7e-6, beta = 1 / 12.5e9 },
+  across = { alpha = 2.7e-6, beta = 1 / 10e9 },
   start = 6.6e-6,
   memory = 34.1e9, reserve = 0.6e9, memory_speed = 900e9, f32 = 15.7e12, half = 125e12, launch = 2e-6, host = 16e9,
   half_efficiency = 0.5, dispatch = 8e-6, host_node = 48e9, host_update = 50e9, host_weights = true,
