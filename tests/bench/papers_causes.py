@@ -14,7 +14,7 @@ CAUSES = {
     "t5-32-dgx2-deepspeed":
         "The baseline does not fit: both gradients of the tied table, of the logits and of the lookup, are whole on a "
         "rank until they are added, 12.9 GB each in f32. DeepSpeed's are fp16 (communication_data_type, "
-        "runtime/engine.py). On devices with more memory 32 micro-batches instead of 64 take 259 s, 2.3 times the "
+        "runtime/engine.py). On devices with more memory 32 micro-batches instead of 64 take 274 s, 2.4 times the "
         "paper's plan.",
     "mbart-16-dgx1-deepspeed":
         "SuperScaler: offloading \"requires expensive communication to fetch large weights from CPU and synchronize "
