@@ -3,9 +3,14 @@
 // gaps_best merges all classes in the order of offsets and remembers the smallest gap that is large
 // enough. gaps_add inserts a block into a run and splits a full run in two; the summary of a run is
 // recomputed each time.
+//
+// Runs do not separate short live ranges: the temporaries of all layers have the same few offsets,
+// so each run has blocks of every layer. A class therefore has a second index, by birth. A query
+// with few births of the class in its live range collects those instead, and sorts them by offset.
 
 #include "gaps.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/vec.h"
@@ -28,8 +33,18 @@ typedef struct Run {
   Summary sum;
 } Run;
 
+// A block in the index by birth.
+typedef struct Born {
+  int64_t offset, end;
+  Life life;
+  int mesh;
+  int next; // in the same bucket, from 1; 0: none
+} Born;
+
 // Blocks that live between 2^k and 2^(k+1) - 1 ops.
 typedef struct Class {
+  Vec(Born) born;
+  Vec(int) buckets; // by life.from >> (k + 1): the last of `born`, from 1
   Vec(Run) runs;
   Vec(Summary) groups; // of each GROUP runs
   // The cursor of gaps_best: the blocks of `run` from `at` on are still to be visited. The
@@ -43,6 +58,7 @@ struct Gaps {
   Meets meets;
   Class class[N_CLASSES];
   const bool *met; // by mesh: whether it has devices of the queried block
+  Vec(Born) near;  // conflicts with the queried block, from the indices by birth
   int64_t looked_at;
 };
 
@@ -151,33 +167,77 @@ static bool find_next(const Gaps *g, Class *c, const Taken *b) {
   return false;
 }
 
+// Collects the conflicting blocks of class `k` in `near`; false if the index by birth has most of
+// the class in the live range of `b`, or cannot tell.
+static bool collect_near(Gaps *g, int k, const Taken *b) {
+  Class *c = &g->class[k];
+  // The last class has live ranges of any length, and `b` may have two.
+  if (c->runs.n <= 1 || k == N_CLASSES - 1 || b->again > 0) return false;
+  // A block of this class is shorter than a bucket, so it began in the one before, or later.
+  int64_t first = larger((b->life.from >> (k + 1)) - 1, 0);
+  int64_t last = smaller(b->life.to >> (k + 1), c->buckets.n - 1);
+  int left = c->born.n / 4, n = g->near.n;
+  if (last - first > left) return false;
+  for (int64_t i = first; i <= last; i++)
+    for (int at = c->buckets.at[i]; at; at = c->born.at[at - 1].next) {
+      const Born *x = &c->born.at[at - 1];
+      if (left-- == 0) {
+        g->near.n = n;
+        return false;
+      }
+      if (meets(&x->life, b) && g->met[x->mesh]) vec_push(g->arena, &g->near, *x);
+    }
+  return true;
+}
+
+static int by_offset(const void *x, const void *y) {
+  const Born *a = x, *b = y;
+  return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
 int64_t gaps_best(Gaps *g, const Taken *b) {
   Class *open[N_CLASSES];
   int n = 0;
   int64_t end = 0, best = -1, size = INT64_MAX;
-  g->looked_at = 0;
+  g->looked_at = g->near.n = 0;
   g->met = &g->meets.pair[mesh_of(b) * g->meets.n];
-  // Each class with a conflicting block enters the merge.
+  // Each class with a conflicting block enters the merge, by its runs or with blocks in `near`.
   for (int k = 0; k < N_CLASSES; k++) {
+    if (collect_near(g, k, b)) continue;
     g->class[k].run = g->class[k].at = 0;
     if (find_next(g, &g->class[k], b)) open[n++] = &g->class[k];
   }
-  while (n > 0) {
-    // The class with the lowest conflicting block is next. `end` is the end of all blocks before
-    // it.
-    int first = 0;
-    for (int k = 1; k < n; k++)
-      if (open[k]->next < open[first]->next) first = k;
-    Class *c = open[first];
-    int64_t gap = c->next - end;
-    if (gap >= b->bytes && gap < size) {
-      best = end;
-      size = gap;
-      if (gap == b->bytes) break; // no gap after it is better
+  if (g->near.n > 1) qsort(g->near.at, (size_t)g->near.n, sizeof *g->near.at, by_offset);
+  for (int at = 0; n > 0 || at < g->near.n;) {
+    // The source with the lowest conflicting block, until the lowest of the others is before it.
+    int64_t lowest = at < g->near.n ? g->near.at[at].offset : INT64_MAX, other = INT64_MAX;
+    int first = -1; // in `open`, or -1: `near`
+    for (int k = 0; k < n; k++) {
+      int64_t next = open[k]->next;
+      if (next < lowest) {
+        other = lowest;
+        lowest = next;
+        first = k;
+      } else if (next < other) {
+        other = next;
+      }
     }
-    end = larger(end, c->end);
-    g->looked_at++;
-    if (!find_next(g, c, b)) open[first] = open[--n];
+    // `end` is the end of all blocks before the next one.
+    do {
+      int64_t gap = lowest - end;
+      if (gap >= b->bytes && gap < size) {
+        best = end;
+        size = gap;
+        if (gap == b->bytes) return best; // no gap after it is better
+      }
+      end = larger(end, first < 0 ? g->near.at[at].end : open[first]->end);
+      g->looked_at++;
+      if (first < 0 ? ++at == g->near.n : !find_next(g, open[first], b)) {
+        if (first >= 0) open[first] = open[--n];
+        break;
+      }
+      lowest = first < 0 ? g->near.at[at].offset : open[first]->next;
+    } while (lowest <= other);
   }
   return best >= 0 ? best : end;
 }
@@ -210,12 +270,24 @@ static Run *insert_run(Gaps *g, Class *c, int at) {
   return r;
 }
 
+static void add_born(Gaps *g, int k, const Taken *b) {
+  Class *c = &g->class[k];
+  if (k == N_CLASSES - 1) return;
+  int64_t bucket = b->life.from >> (k + 1);
+  while (c->buckets.n <= bucket)
+    vec_push(g->arena, &c->buckets, 0);
+  Born born = {b->offset, b->offset + b->bytes, b->life, mesh_of(b), c->buckets.at[bucket]};
+  vec_push(g->arena, &c->born, born);
+  c->buckets.at[bucket] = c->born.n;
+}
+
 static void add(Gaps *g, const Taken *b) {
   // The class is the logarithm of the block's lifetime.
   int k = 0;
   for (int64_t length = b->life.to - b->life.from; length > 1 && k < N_CLASSES - 1; length /= 2)
     k++;
   Class *c = &g->class[k];
+  add_born(g, k, b);
   if (!c->runs.n) insert_run(g, c, 0);
   int at = run_at(c, b->offset);
   if (c->runs.at[at].n == RUN) {

@@ -151,7 +151,8 @@ bool memory_plan_find_blocks(MemoryPlan *p, Graph *g) {
 static int64_t *place_blocks(MemoryPlan *p) {
   Blocks order = {0};
   int64_t *end = arena_array(p->scratch, int64_t, p->meets.n);
-  Gaps *placed = gaps_new(p->scratch, p->meets), *host = gaps_new(p->scratch, p->meets);
+  Arena *a = arena_new(); // keep_operands places the blocks several times
+  Gaps *placed = gaps_new(a, p->meets), *host = gaps_new(a, p->meets);
   for (int i = 0; i < p->kept.n; i++) {
     Taken taken = taken_by(p, p->kept.at[i]);
     gaps_add(value_on_host(p->kept.at[i]->member.at[0]) ? host : placed, &taken);
@@ -166,6 +167,7 @@ static int64_t *place_blocks(MemoryPlan *p) {
     int64_t *of_mesh = &end[value_mesh_id(b->member.at[0])];
     if (!on_host) *of_mesh = later(*of_mesh, b->offset + block_bytes(p, b));
   }
+  arena_free(a);
   return end;
 }
 

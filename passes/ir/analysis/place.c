@@ -230,22 +230,25 @@ bool *graph_begin_ops(const Graph *g, Arena *a) {
   return begin;
 }
 
-// Whether the op computes the next value of a parameter: per step, or with `each_slice` per slice.
-static bool makes_parameter(const Op *op, bool each_slice) {
-  for (int i = 0; i < op->n_out; i++)
-    for_each_use(u, op->out[i]) {
-      const Value *target = u->user ? NULL : op->graph->results[u->index]->target;
-      if (target && target->each_slice == each_slice) return true;
-    }
-  return false;
+// The ops that compute the next value of a parameter, by op id: per step, or with `each_slice` per
+// slice.
+static bool *parameter_makers(const Graph *g, bool each_slice, Arena *a) {
+  bool *makes = arena_array(a, bool, g->n_ops);
+  for (int i = 0; i < g->n_results; i++) {
+    const Value *target = g->results[i]->target;
+    const Op *def = g->results[i]->use.value->def;
+    if (target && def && target->each_slice == each_slice) makes[def->id] = true;
+  }
+  return makes;
 }
 
 // The update ops that run in every slice, by op id: all ops that lead to each_slice updates.
 static bool *updates_each_slice(const Graph *g, Arena *a) {
   bool *each = arena_array(a, bool, g->n_ops);
+  const bool *makes = parameter_makers(g, true, a);
   for (const Op *op = g->last; op; op = op->prev) {
     // From the last op back: all readers are known.
-    bool leads = makes_parameter(op, true);
+    bool leads = makes[op->id];
     for (int i = 0; i < op->n_out; i++)
       for_each_use(u, op->out[i])
         leads |= u->user && each[u->user->id];
@@ -286,20 +289,22 @@ static bool only_updates(const Op *op, const bool *steady) {
 }
 
 // An accumulation over time runs in every micro-batch, regardless of the uses of its sum.
-static bool starts_update(const Op *op, const bool *steady, const bool *each_slice) {
+static bool starts_update(const Op *op, const bool *steady, const bool *each_slice,
+                          const bool *makes) {
   if (op->deferred) return true;
   if (op_info[op->kind].traits & ACCUMULATES) return false;
   for (int i = 0; i < op->n_in; i++)
     if (value_accumulates(op->in[i].value)) return true;
-  return !each_slice[op->id] && (makes_parameter(op, false) || only_updates(op, steady));
+  return !each_slice[op->id] && (makes[op->id] || only_updates(op, steady));
 }
 
 bool *graph_update_ops(const Graph *g, Arena *a) {
   bool *late = arena_array(a, bool, g->n_ops);
   if (g->module->early_updates) return late;
   const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
+  const bool *makes = parameter_makers(g, false, a);
   for_each_op(op, g) {
-    late[op->id] = starts_update(op, steady, each_slice);
+    late[op->id] = starts_update(op, steady, each_slice, makes);
     // Readers of late results are late.
     for (int i = 0; i < op->n_in; i++)
       if (op->in[i].value->def) late[op->id] |= late[op->in[i].value->def->id];
