@@ -323,6 +323,20 @@ static void name_segments(const Finder *f) {
   }
 }
 
+// Whether ops compute something of weights alone, by op id. Such values belong to no forward:
+// models that use a weight in several forwards may cast it once, in the first of them.
+static bool *ops_of_weights(const Graph *g, Arena *a) {
+  bool *of = arena_array(a, bool, g->n_ops);
+  for_each_op(op, g) {
+    of[op->id] = op->n_in > 0;
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      of[op->id] &= v->def ? of[v->def->id] : value_lasts(v);
+    }
+  }
+  return of;
+}
+
 Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   Segments out = {0};
   Finder f = {.g = g, .arena = a, .split = split, .out = &out};
@@ -363,13 +377,14 @@ Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   // Forwards define the stages; backwards join them by the values that they read.
   find_relays(&f);
   number_stages(&f);
-  // A segment belongs to the stage of which it reads the most forward values.
+  // A segment belongs to the stage of which it reads the most forward values, weights aside.
   const Segments *s = &out;
+  const bool *of_weights = ops_of_weights(g, a);
   int *reads = arena_array(a, int, s->n *(s->n_stages + 1));
   for_each_op(op, g)
     for (int i = 0; loops(&f, op) && i < op->n_in; i++) {
       const Op *made = op->in[i].value->def;
-      if (!loops(&f, made)) continue;
+      if (!loops(&f, made) || of_weights[made->id]) continue;
       int from = s->of[made->id] - 1, to = s->of[op->id] - 1;
       if (s->at[from].kind == WORK_F && s->at[from].set == s->at[to].set &&
           s->at[from].piece == s->at[to].piece)

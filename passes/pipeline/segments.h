@@ -28,7 +28,7 @@
 //     %i = move %h              : … @s2                F2
 //
 // Stages count from 0, in the order of their forwards. A backward belongs to the stage from which
-// it reads the most forward values. With `split`, backward ops that serve only one gradient of a
+// it reads the most forward values, without those of weights alone. With `split`, backward ops that serve only one gradient of a
 // weight are separate segments (W): no other gradient waits for them.
 //
 // With `by_piece`, each piece of the model has segments of its own, and pieces run in turn: forward
