@@ -41,8 +41,23 @@ typedef struct Born {
   int next; // in the same bucket, from 1; 0: none
 } Born;
 
+typedef struct Span {
+  int64_t begin, end;
+} Span;
+
+// The bytes of all blocks of a class that conflict with a query: touching ones are merged. Valid
+// for queries on `mesh` that are born and die in the two ranges, until the class gets a block.
+typedef struct Cover {
+  Vec(Span) spans;
+  bool valid;
+  int mesh;
+  Life born, dies;
+} Cover;
+
 // Blocks that live between 2^k and 2^(k+1) - 1 ops.
 typedef struct Class {
+  Cover cover;
+  bool by_cover; // the cursor: `at` is a span, and not a block
   Vec(Born) born;
   Vec(int) buckets; // by life.from >> (k + 1): the last of `born`, from 1
   Vec(Run) runs;
@@ -133,6 +148,12 @@ static bool is_one(const Summary *s, const Taken *b) {
 
 // Advances to the next conflicting block, run or group of the class; false at the end.
 static bool find_next(const Gaps *g, Class *c, const Taken *b) {
+  if (c->by_cover) {
+    if (c->at == c->cover.spans.n) return false;
+    c->next = c->cover.spans.at[c->at].begin;
+    c->end = c->cover.spans.at[c->at++].end;
+    return true;
+  }
   for (; c->run < c->runs.n; c->run++, c->at = 0) {
     // A group is skipped as a whole, or passed as one conflict; so is a run.
     while (c->at == 0 && c->run < c->runs.n && c->run % GROUP == 0) {
@@ -190,6 +211,48 @@ static bool collect_near(Gaps *g, int k, const Taken *b) {
   return true;
 }
 
+static bool is_in(int64_t at, const Life *range) {
+  return range->from <= at && at <= range->to;
+}
+
+// Whether `b` lives longer than the blocks of class `k`; then the cover of the class has its
+// conflicts.
+static bool find_cover(Gaps *g, int k, const Taken *b) {
+  Class *c = &g->class[k];
+  Cover *cover = &c->cover;
+  // A block of no bytes fits between touching blocks, and `b` may have two live ranges.
+  bool longer = k < N_CLASSES - 1 && b->life.to - b->life.from >= (int64_t)2 << k;
+  if (c->runs.n <= 1 || !longer || b->bytes == 0 || b->again > 0) return false;
+  if (cover->valid && cover->mesh == mesh_of(b) && is_in(b->life.from, &cover->born) &&
+      is_in(b->life.to, &cover->dies))
+    return true;
+  *cover = (Cover){.spans = cover->spans, .valid = true, .mesh = mesh_of(b)};
+  cover->spans.n = 0;
+  cover->born = cover->dies = (Life){INT64_MIN, INT64_MAX};
+  for (int i = 0; i < c->runs.n; i++)
+    for (int j = 0; j < c->runs.at[i].n; j++) {
+      const Taken *t = &c->runs.at[i].block[j];
+      if (!g->met[mesh_of(t)]) continue;
+      // Other queries conflict with the same blocks if none of these comparisons changes.
+      if (t->life.from > b->life.to) {
+        cover->dies.to = smaller(cover->dies.to, t->life.from - 1);
+        continue;
+      }
+      if (t->life.to < b->life.from) {
+        cover->born.from = larger(cover->born.from, t->life.to + 1);
+        continue;
+      }
+      cover->dies.from = larger(cover->dies.from, t->life.from);
+      cover->born.to = smaller(cover->born.to, t->life.to);
+      Span *last = cover->spans.n ? &cover->spans.at[cover->spans.n - 1] : NULL;
+      if (last && t->offset <= last->end)
+        last->end = larger(last->end, t->offset + t->bytes);
+      else
+        vec_push(g->arena, &cover->spans, (Span){t->offset, t->offset + t->bytes});
+    }
+  return true;
+}
+
 static int by_offset(const void *x, const void *y) {
   const Born *a = x, *b = y;
   return (a->offset > b->offset) - (a->offset < b->offset);
@@ -205,6 +268,7 @@ int64_t gaps_best(Gaps *g, const Taken *b) {
   for (int k = 0; k < N_CLASSES; k++) {
     if (collect_near(g, k, b)) continue;
     g->class[k].run = g->class[k].at = 0;
+    g->class[k].by_cover = find_cover(g, k, b);
     if (find_next(g, &g->class[k], b)) open[n++] = &g->class[k];
   }
   if (g->near.n > 1) qsort(g->near.at, (size_t)g->near.n, sizeof *g->near.at, by_offset);
@@ -288,6 +352,7 @@ static void add(Gaps *g, const Taken *b) {
     k++;
   Class *c = &g->class[k];
   add_born(g, k, b);
+  c->cover.valid = false;
   if (!c->runs.n) insert_run(g, c, 0);
   int at = run_at(c, b->offset);
   if (c->runs.at[at].n == RUN) {

@@ -145,6 +145,7 @@ PLANS = [
     ("pp_3f1b=2,recompute=1", ["evoformer"], [2], ["--micro-batches", 4], [MOVE]),
     ("pp_3f1b=2,dp=2", ["recycle", "evoformer"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("tp=2,pp_3f1b=2", ["recycle", "evoformer"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp_3f1b=4,dp=2,recompute=1", ["evoformer"], [8], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_chimera", ["bert", "axial", "wide"], [4, 2], ["--micro-batches", 4], [MOVE]),
     ("pp_chimera", ["wide", "bert", "axial", "vit"], [2, 4], [], [MOVE]),
     ("pp_chimera=2,dp=2", ["vit", "moe"], [4], ["--micro-batches", 2], [MOVE, SUM]),

@@ -78,6 +78,29 @@ static void every_block_is_where_it_fits_best(void **state) {
   }
 }
 
+// Sums that live as long as the loop, among temporaries of many layers, dead and alive at their
+// end.
+static void sums_are_where_they_fit_best(void **state) {
+  (void)state;
+  for (int round = 0; round < 8; round++) {
+    Arena *a = arena_new();
+    bool many = round & 1;
+    Meets meets = many ? three_meshes : one_mesh;
+    Gaps *g = gaps_new(a, meets);
+    List list = {0};
+    for (int i = 0; i < 3000; i++) {
+      bool sum = i > 1500 && below(8);
+      int from = sum ? 0 : below(900), length = sum ? 860 + below(40) : below(3);
+      Taken b = {0, 64 * below(4), {from, from + length}, &values[many ? below(3) : 0], 0};
+      b.offset = gaps_best(g, &b);
+      assert_int_equal(b.offset, best_of_all(&list, &meets, &b));
+      gaps_add(g, &b);
+      add(a, &list, b);
+    }
+    arena_free(a);
+  }
+}
+
 // Returns the number of blocks visited for the last block of so many layers: each layer has one
 // saved activation and one temporary.
 static int64_t looked_at(int layers) {
@@ -103,6 +126,7 @@ static void a_block_of_many_layers_looks_at_few(void **state) {
 TEST_GROUP(gaps) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_block_is_where_it_fits_best),
+      cmocka_unit_test(sums_are_where_they_fit_best),
       cmocka_unit_test(a_block_of_many_layers_looks_at_few),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
