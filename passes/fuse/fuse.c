@@ -48,7 +48,7 @@ typedef struct Fuser {
   Vec(Graph *) bodies;
   Vec(Value *) renamed; // fused results, and the names of the values they replace
   Vec(const char *) names;
-  int64_t n_fused, n_groups;
+  int64_t n_fused, n_groups, n_visited;
 } Fuser;
 
 // -- Bodies ------------------------------------------------------------------------------------
@@ -228,6 +228,7 @@ bool pass_fuse(Module *m, const PassOptions *o, Diag *d) {
     // At most one new value per value: each result of a fused op replaces one.
     f.copy = arena_array(f.scratch, Value *, 2 * (size_t)g->n_values);
     f.groups = fuse_groups_find(g, opt_bool(o, "each", false), f.scratch);
+    f.n_visited += f.groups->n_visited;
     // Each group is placed at its last member, or before the first reader of a result.
     Op **order = arena_array(f.scratch, Op *, f.groups->n_ops);
     for_each_op(op, f.g)
@@ -259,5 +260,6 @@ bool pass_fuse(Module *m, const PassOptions *o, Diag *d) {
   }
   opt_stat(o, f.n_groups, "kernels");
   opt_stat(o, f.n_fused, "ops fused");
+  opt_stat(o, f.n_visited, "ops met in search of cycles");
   return true;
 }

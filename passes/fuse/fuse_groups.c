@@ -3,7 +3,10 @@
 // Groups grow greedily in the order of the ops: an op joins the groups of its producers if they
 // have the same points (ir/analysis/loops.h decides whether one nest of loops serves a body), and
 // if no path leads out of the joint group and back into it. To find such paths, a walk goes against
-// the data flow, from the operands of both.
+// the data flow, from the operands of both. It need not look far: groups and other ops are kept in
+// an order in which each is after its operands (Pearce and Kelly 2006, A Dynamic Topological Sort
+// Algorithm), so a path between two groups has no op before both of them or after both. The joint
+// group takes the place of the earlier one, and the ops that the walk met come before it.
 //
 // A cast from 16 bits joins its reader first, and the producer of its operand only if that reader
 // does. Then sums join, and last groups of few points with results that only leave the graph, such
@@ -20,7 +23,7 @@
 
 #include "fuse_groups.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #include "ir/analysis/origin.h"
 #include "ir/analysis/place.h"
@@ -134,65 +137,126 @@ static bool fits(const FuseGroups *f, const Group *a, const Group *b) {
 
 // -- Cycles ------------------------------------------------------------------------------------
 
-// A walk against the data flow, from the operands of two groups. Any group counts as one op.
+// A group counts as one op; its place is that of a member, its node.
+static uint32_t node_of(const FuseGroups *f, const Op *op) {
+  const Group *g = f->group[op->id];
+  return g ? g->node : op->id;
+}
+
+// A walk against the data flow, from the operands of two groups, up to the place of the earlier
+// one.
 typedef struct Walk {
   FuseGroups *f;
   const Group *a, *b;
-  uint32_t first; // no op with a smaller id depends on a member
-  Vec(Op *) pending;
+  int64_t first; // the label of the earlier one: no op with a smaller one depends on a member
 } Walk;
 
 // Adds the op. False if it is a member: there is a cycle.
-static bool walk_to(Walk *w, Op *op) {
-  const Group *of = op ? group_of(w->f, op) : NULL;
+static bool walk_to(const Walk *w, const Op *op) {
+  FuseGroups *f = w->f;
+  const Group *of = op ? group_of(f, op) : NULL;
   if (of && (of == w->a || of == w->b)) return false;
-  if (!op || w->f->seen[op->id] == w->f->stamp) return true;
-  const Group *g = w->f->group[op->id];
-  uint32_t last = g ? g->member.at[g->member.n - 1]->id : op->id;
-  if (last < w->first) return true;
-  if (!g) w->f->seen[op->id] = w->f->stamp;
-  for (int i = 0; g && i < g->member.n; i++)
-    w->f->seen[g->member.at[i]->id] = w->f->stamp;
-  vec_push(w->f->scratch, &w->pending, op);
+  if (!op) return true;
+  uint32_t node = node_of(f, op);
+  if (f->seen[node] == f->stamp || f->places[node].label < w->first) return true;
+  f->seen[node] = f->stamp;
+  vec_push(f->scratch, &f->pending, node);
+  f->n_visited++;
+  vec_push(f->scratch, &f->visited, (FuseVisit){f->places[node].label, node});
   return true;
 }
 
-static bool walk_operands(Walk *w, const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    if (!walk_to(w, op->in[i].value->def)) return false;
-  return walk_to(w, w->f->before[op->id]);
+// Adds the operands of an op of group `g`, if not NULL, and the op with the order before. A body
+// copies the views of its own results.
+static bool walk_operands(const Walk *w, const Op *op, const Group *g) {
+  for (int i = 0; i < op->n_in; i++) {
+    Value *v = op->in[i].value;
+    if (!(g && is_inner(w->f, v, g, g)) && !walk_to(w, v->def)) return false;
+  }
+  const Op *before = w->f->before[op->id];
+  return !before || (g && w->f->group[before->id] == g) || walk_to(w, before);
 }
 
+// Whether a joint group would depend on itself; if not, f->visited has the nodes between the two
+// groups on which they depend.
 static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
-  Walk w = {.f = f, .a = a, .b = b};
+  int64_t at_a = f->places[a->node].label, at_b = f->places[b->node].label;
+  Walk w = {.f = f, .a = a, .b = b, .first = at_a < at_b ? at_a : at_b};
   f->stamp++;
-  // An op before both groups depends on them only through a group with members on both sides.
-  w.first = a->member.at[0]->id < b->member.at[0]->id ? a->member.at[0]->id : b->member.at[0]->id;
-  while (f->reach[w.first] < w.first)
-    w.first = f->reach[w.first];
+  f->pending.n = f->visited.n = 0;
   // The walk starts at operands from outside, and at ops with earlier orders.
   for (int k = 0; k < 2; k++) {
     const Group *of = k ? b : a;
-    for (int m = 0; m < of->member.n; m++)
-      for (int i = 0; i < of->member.at[m]->n_in; i++) {
-        Value *v = of->member.at[m]->in[i].value;
+    for (int m = 0; m < of->member.n; m++) {
+      const Op *op = of->member.at[m], *before = f->before[op->id];
+      for (int i = 0; i < op->n_in; i++) {
+        Value *v = op->in[i].value;
         if (!is_inner(f, v, a, b) && !walk_to(&w, v->def)) return true;
       }
-    for (int m = 0; m < of->member.n; m++) {
-      Op *before = f->before[of->member.at[m]->id];
       const Group *g = before ? f->group[before->id] : NULL;
-      if (g != a && g != b && !walk_to(&w, before)) return true;
+      if ((!g || (g != a && g != b)) && !walk_to(&w, before)) return true;
     }
   }
   // A path from the one to the other group through ops of others is a cycle.
-  while (w.pending.n > 0) {
-    const Op *op = w.pending.at[--w.pending.n];
+  while (f->pending.n > 0) {
+    const Op *op = f->op[f->pending.at[--f->pending.n]];
     const Group *g = f->group[op->id];
-    if (!g && !walk_operands(&w, op)) return true;
-    for (int m = 0; g && m < g->member.n; m++)
-      if (!walk_operands(&w, g->member.at[m])) return true;
+    for (int m = 0; m < (g ? g->member.n : 1); m++)
+      if (!walk_operands(&w, g ? g->member.at[m] : op, g)) return true;
   }
   return false;
+}
+
+// -- The order of groups -----------------------------------------------------------------------
+
+enum { LABEL_STEP = 1 << 30, MOVED_STEP = 1 << 10 };
+
+static void place_unlink(FuseGroups *f, uint32_t node) {
+  const FusePlace *p = &f->places[node];
+  if (p->prev < f->n_ops) f->places[p->prev].next = p->next;
+  if (p->next < f->n_ops) f->places[p->next].prev = p->prev;
+}
+
+static void places_label(FuseGroups *f, uint32_t any) {
+  while (f->places[any].prev < f->n_ops)
+    any = f->places[any].prev;
+  for (int64_t label = 0; any < f->n_ops; any = f->places[any].next)
+    f->places[any].label = label += LABEL_STEP;
+}
+
+static int by_label(const void *x, const void *y) {
+  const FuseVisit *a = x, *b = y;
+  return (a->label > b->label) - (a->label < b->label);
+}
+
+// Gives two groups the place of the earlier one, with the visited nodes before it.
+static uint32_t places_join(FuseGroups *f, uint32_t a, uint32_t b) {
+  bool first = f->places[a].label < f->places[b].label;
+  uint32_t earlier = first ? a : b, later = first ? b : a;
+  int n = f->visited.n;
+  if (n > 1) qsort(f->visited.at, (size_t)n, sizeof *f->visited.at, by_label);
+  place_unlink(f, later);
+  for (int i = 0; i < n; i++)
+    place_unlink(f, f->visited.at[i].node);
+  // Room for new labels; most of it stays right before the group, where more nodes may come.
+  uint32_t prev = f->places[earlier].prev;
+  if (n > 0) {
+    int64_t room = f->places[earlier].label - (prev < f->n_ops ? f->places[prev].label : 0);
+    if (room <= n) {
+      places_label(f, earlier);
+      room = LABEL_STEP;
+    }
+    int64_t step = room / (n + 1) < MOVED_STEP ? room / (n + 1) : MOVED_STEP;
+    int64_t label = prev < f->n_ops ? f->places[prev].label : f->places[earlier].label - room;
+    for (int i = 0; i < n; i++) {
+      uint32_t node = f->visited.at[i].node;
+      f->places[node] = (FusePlace){label += step, prev, earlier};
+      if (prev < f->n_ops) f->places[prev].next = node;
+      prev = node;
+    }
+    f->places[earlier].prev = prev;
+  }
+  return earlier;
 }
 
 // -- Growing groups ----------------------------------------------------------------------------
@@ -211,9 +275,6 @@ static void merge(FuseGroups *f, Group *into, Group *from, const Loops *loops) {
   into->member.n = both.n;
   into->member.cap = both.cap;
   into->loops = *loops;
-  uint32_t first = both.at[0]->id, last = both.at[both.n - 1]->id;
-  for (uint32_t id = first; id <= last; id++)
-    if (f->reach[id] > first) f->reach[id] = first;
   // The joint group has the sum of either.
   if (from->sum) {
     into->sum = from->sum;
@@ -242,13 +303,16 @@ static void try_merge(FuseGroups *f, const Op *op, const Op *with) {
   if (a == b || two_pieces || joins_report(f, a, b) || !loops_of_both(a, b, &loops) ||
       !fits(f, a, b) || makes_cycle(f, a, b))
     return;
+  uint32_t node = places_join(f, a->node, b->node);
   merge(f, a, b, &loops);
+  a->node = node;
 }
 
 static Group *group_new(FuseGroups *f, Op *op, int64_t count) {
   Group *g = arena_one(f->scratch, Group);
   g->count = count;
   g->loops = loops_flat(count);
+  g->node = op->id;
   vec_push(f->scratch, &g->member, op);
   f->group[op->id] = g;
   return g;
@@ -401,9 +465,15 @@ FuseGroups *fuse_groups_find(Graph *g, bool each, Arena *scratch) {
   f->group = arena_array(scratch, Group *, g->n_ops);
   f->seen = arena_array(scratch, uint32_t, g->n_ops);
   f->whole = arena_array(scratch, bool, g->n_values);
-  f->reach = arena_array(scratch, uint32_t, g->n_ops);
-  for (uint32_t id = 0; id < g->n_ops; id++)
-    f->reach[id] = id;
+  // The order of the graph is one in which ops are after their operands.
+  f->op = arena_array(scratch, const Op *, g->n_ops);
+  f->places = arena_array(scratch, FusePlace, g->n_ops);
+  for_each_op(op, g) {
+    f->op[op->id] = op;
+    f->places[op->id] =
+        (FusePlace){(op->id + (int64_t)1) * LABEL_STEP, op->prev ? op->prev->id : g->n_ops,
+                    op->next ? op->next->id : g->n_ops};
+  }
   // Ops with orders are a chain.
   Op *last = NULL;
   f->before = arena_array(f->scratch, Op *, f->n_ops);

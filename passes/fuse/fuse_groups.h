@@ -21,18 +21,35 @@ typedef struct Group {
   Loops loops;      // over the points
   SumKind sum;      // the dimensions that its reduce_sums reduce; SUM_none: it has none
   int64_t n_kept;   // elements of the result of such a sum
+  uint32_t node;    // the id of the member that has its place in FuseGroups.places
 } Group;
+
+// A place in an order of groups, and of ops in no group, in which each is after its operands.
+typedef struct FusePlace {
+  int64_t label;       // larger than that of the place before
+  uint32_t prev, next; // FuseGroups.n_ops: none
+} FusePlace;
+
+// A node that a walk met.
+typedef struct FuseVisit {
+  int64_t label;
+  uint32_t node;
+} FuseVisit;
 
 typedef struct FuseGroups {
   Graph *g;
   Arena *scratch;
   uint32_t n_ops;        // before fusion; fused ops have ids from here on
+  const Op **op;         // by id
   Group **group;         // by op id; NULL: none
   bool *whole;           // by value id: a broadcast that is stored, not read as strides
   Op **before;           // by op id, for an op with an order: the op with the order before; or NULL
   const bool *reported;  // by op id: an update op that serves outputs only; NULL: irrelevant
+  FusePlace *places;     // by op id; those of ops in a group, but one, are out of use
   uint32_t *seen, stamp; // by op id, for walks
-  uint32_t *reach;       // by op id: the first member of the groups with members before and after
+  Vec(uint32_t) pending; // nodes
+  Vec(FuseVisit) visited;
+  int64_t n_visited; // of all walks
 } FuseGroups;
 
 // Requires ids without gaps.  `each`: every op is a group of its own.

@@ -94,30 +94,43 @@ static bool dispatch_all(const Module *model, const Module *m, Module **with, Di
 
 // -- Rings -----------------------------------------------------------------------------------
 
-// The attention with the origin of `of` that is no ring yet; NULL if there is none.  A recomputed
-// one has the same origin.
-static Op *attention_like(const Graph *g, int64_t blocks, const Op *of) {
-  const char *why;
+typedef Vec(Op *) Attentions;
+
+static Attentions attentions_of(const Graph *g, Arena *a) {
+  Attentions all = {0};
   for_each_op(op, g)
-    if (is_like(op, OP_attention, of) && ring_possible(op, (int)blocks, &why)) return op;
-  return NULL;
+    if (op->kind == OP_attention) vec_push(a, &all, op);
+  return all;
 }
 
-// Applies ring_attention to the attentions that the plan computes so, likewise.
+// Applies ring_attention to the attentions that the plan computes so, likewise.  All with the
+// origin of a round are such: a recomputed one has the same origin.
 static bool make_rings(const Module *model, const Module *m, Module **with, Diag *d) {
   Arena *a = arena_new();
   bool ok = true;
   for_each_graph(g, m) {
-    if (!g->entry) continue;
+    const Graph *is = g->entry ? entry_named(*with ? *with : model, g->name) : NULL;
+    if (!is) continue;
+    Attentions open = attentions_of(is, a);
     for_each_op(op, g) {
+      const char *why;
       int64_t blocks = op->kind == OP_attention ? attr_i(op, "blocks") : 0;
       if (!blocks || blocks > INT32_MAX) continue;
-      const Graph *is = entry_named(*with ? *with : model, g->name);
-      if (!is || !attention_like(is, blocks, op)) continue;
-      if (!*with) *with = module_clone(model);
-      const Graph *own = entry_named(*with, g->name);
-      for (Op *one; ok && (one = attention_like(own, blocks, op));)
-        ok = ring_attention(one, (int)blocks, a, NULL, d);
+      int still = 0;
+      for (int i = 0; i < open.n && ok; i++) {
+        if (!is_like(open.at[i], OP_attention, op) ||
+            !ring_possible(open.at[i], (int)blocks, &why)) {
+          open.at[still++] = open.at[i];
+          continue;
+        }
+        if (!*with) {
+          // From here on the ops are those of the clone, in the same order.
+          *with = module_clone(model);
+          open = attentions_of(entry_named(*with, g->name), a);
+        }
+        ok = ring_attention(open.at[i], (int)blocks, a, NULL, d);
+      }
+      open.n = still;
     }
   }
   arena_free(a);

@@ -1,14 +1,20 @@
 """Context parallelism moves the bytes of its formula (plans/README.md), causal and not, on 2, 4 and 8 ranks.
 
 The bytes are those of nnaot's summary, which plans.py compares with the traffic that is counted.  The models have 2 layers, 8 heads
-of 2 columns and 16 tokens; losses and weights are compared by plans.py.
+of 2 columns and 16 tokens; losses and weights are compared by plans.py.  The work of fuse, which looks for cycles
+among the kernels, grows with layers and rounds, and not with their squares.
 """
 
 import json
 import pathlib
+import re
+import sys
 
 import common
 import plan_cases
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+import paper_models  # noqa: E402
 
 LAYERS, ROWS, TOKENS, HEADS, SIZE, WIDE = 2, 8, 16, 8, 2, 4
 
@@ -25,8 +31,8 @@ def moved(ranks, causal, element):
 def summary(folder, model, plan, ranks, *more):
     case = plan_cases.MODELS[model]
     out = folder / "summary.json"
-    common.run(common.NNAOT, plan_cases.HERE / f"{model}.onnx", "-g", ranks, "--batch", ROWS, "--loss", case["loss"], "--plan", plan,
-               *more, "--emit", "plan", "-o", folder / "plan.lua", "--summary", out)
+    common.run(common.NNAOT, plan_cases.HERE / f"{model}.onnx", "-g", ranks, "--batch", ROWS, "--loss", case["loss"], "--plan",
+               plan, *more, "--emit", "plan", "-o", folder / "plan.lua", "--summary", out)
     return json.loads(out.read_text())
 
 
@@ -47,9 +53,25 @@ def check_all(folder):
         common.check(f"in {dtype} half of the other bytes", is_["move"] == moved(4, False, 2), is_, moved(4, False, 2))
 
 
+def walked(folder, layers, ranks):
+    """Returns the ops that fuse meets in search of cycles."""
+    text, loss = paper_models.llama(layers, 64, 4, 1, groups=4, inner=64, words=64, tokens=256)
+    (folder / "llama.nn").write_text(text)
+    said = common.run(common.NNAOT, folder / "llama.nn", "-g", ranks, "--loss", loss, "--plan", "cp", "--dtype", "bf16", "--target",
+                      "cuda:sm_90", "--emit", "plan", "-o", folder / "plan.lua", "--stats")
+    return int(re.search(r"fuse: (\d+) ops met", said)[1])
+
+
+def check_work(folder):
+    few, layers, rounds = walked(folder, 2, 4), walked(folder, 8, 4), walked(folder, 2, 16)
+    common.check(f"4 times the layers: {few}, {layers} ops met", layers < 5 * few)
+    common.check(f"4 times the rounds: {few}, {rounds} ops met", rounds < 8 * few)
+
+
 def main():
     with common.scratch() as folder:
         check_all(pathlib.Path(folder))
+        check_work(pathlib.Path(folder))
     common.finish()
 
 
