@@ -22,6 +22,10 @@
 // Ops of a round are a piece (planner/lua/pieces.h): `fuse` joins no ops of two rounds, which would
 // keep the results of all rounds for one sum.
 //
+// Of 16-bit values each term is rounded once, as the kernel stores it; merges and sums are in f32.
+// The rounding errors of the rounds are independent, so the result has about the error of a single
+// kernel's.
+//
 // All of these are ops on whole tensors, and a plan splits their blocks over ranks.  An attention
 // in blocks then is that of one rank's block, and a permute_blocks is a move from one rank to
 // another, which comm inserts.  The backward pass is the same ring.  It reads the merged lse, so
