@@ -88,6 +88,8 @@ PLANS = [
     ("cp_zero3", ["bert", "gpt"], [4, 2], ["--micro-batches", 2], [MOVE, SCATTER, GATHER]),
     ("cp_a2a", LANGUAGE, [4, 2, 8], [], [EXCHANGE, SUM]),
     ("dp=2,cp_a2a=2", ["gpt", "bert"], [4], [], [EXCHANGE, SUM]),
+    ("cp=2,cp_a2a=2", ["gpt", "bert"], [4], [], [MOVE, EXCHANGE, SUM]),
+    ("cp_a2a=2,cp=2", ["bert", "gpt"], [4], [], [MOVE, EXCHANGE, SUM]),
     ("cp_a2a=2,tp=2", ["bert", "gpt"], [4], ["--micro-batches", 2], [EXCHANGE, SUM]),
     ("coshard", ["vit", *ALL], [4, 2, 8], [], [SUM]),
     ("recompute", ["gpt", *ALL], [4, 2, 8], [], [SUM]),

@@ -132,7 +132,8 @@ def main():
         for model, ranks, dtype in ("bert", 4, "bf16"), ("mixtral", 8, "bf16"), ("bert", 8, "f16"):
             check_precision(folder, model, ranks, dtype)
         for model, plan, ranks, flags in (("gpt", "cp", 4, []), ("bert", "cp_zero3", 2, ["--dtype", "bf16"]),
-                                          ("gpt", "pp=2,cp=2", 4, ["--micro-batches", 2]), ("bert", "cp_a2a", 4, [])):
+                                          ("gpt", "pp=2,cp=2", 4, ["--micro-batches", 2]), ("bert", "cp_a2a", 4, []),
+                                          ("gpt", "cp=2,cp_a2a=2", 4, [])):
             check_saved_plan(folder, model, plan, ranks, flags)
     finish()
 

@@ -21,6 +21,7 @@
 #include "base/vec.h"
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
+#include "ir/split.h"
 #include "ir/verify/verify.h"
 #include "lua_graph.h"
 #include "pad.h"
@@ -97,6 +98,52 @@ static int split_loss(lua_State *l) {
 
 // -- Rings of attention ------------------------------------------------------------------------
 
+// The layouts of a value that an attention reads, along the decided axes: those that it is given,
+// and those that the attention needs.
+typedef struct RingOperand {
+  Value *value;
+  Sbp given[MAX_AXES], needed[MAX_AXES];
+} RingOperand;
+
+typedef Vec(RingOperand) RingOperands;
+
+static void add_operands(const Sharding *s, const Op *op, RingOperands *out) {
+  for (int i = 0; i < op->n_in; i++) {
+    RingOperand x = {.value = op->in[i].value};
+    memcpy(x.given, s->decisions.layout[x.value->id], sizeof x.given);
+    memcpy(x.needed, x.given, sizeof x.needed);
+    for (int a = 0; a < s->mesh->n_axes; a++)
+      if (s->decisions.final[a]) x.needed[a] = split_wants(op, dims_of(s, op), i, a, x.given[a]);
+    vec_push(s->scratch, out, x);
+  }
+}
+
+// The decided axis that splits the tokens of the attention; -1: none does.
+static int axis_of_tokens(const Sharding *s, const Op *op) {
+  RingOperands of = {0};
+  add_operands(s, op, &of);
+  int tokens = attr_i(op, "seq_major") ? 1 : 2;
+  for (int i = 0; i < 3; i++)
+    for (int a = 0; a < s->mesh->n_axes; a++) {
+      const Sbp *needs = &of.at[i].needed[a];
+      if (s->decisions.final[a] && needs->kind == SBP_S && needs->dim == tokens) return a;
+    }
+  return -1;
+}
+
+// Splits the new ops along decided axes as the attention was: q, k and v come to them as it needed
+// them, and all else follows.
+static void decide_rounds(Sharding *s, uint32_t known, const RingOperands *operands) {
+  for (int i = 0; i < operands->n; i++)
+    memcpy(s->decisions.layout[operands->at[i].value->id], operands->at[i].needed,
+           sizeof operands->at[i].needed);
+  for_each_op(new, s->g)
+    if (new->id >= known) decide_by_operands(s, new);
+  for (int i = 0; i < operands->n; i++)
+    memcpy(s->decisions.layout[operands->at[i].value->id], operands->at[i].given,
+           sizeof operands->at[i].given);
+}
+
 // ring(op, axis): replaces an attention by the rounds of a ring over the ranks of the axis, and
 // splits their blocks along it.  Returns true; or false and the reason, if the attention cannot be
 // one.
@@ -112,11 +159,20 @@ static int ring(lua_State *l) {
     ordered |= u->user && u->user->kind == OP_attention_back && is_ordered(p, u->user);
   if (ordered)
     return FAIL(l, loc, "op_order orders this attention already: call ring before op_order");
-  if (!ring_possible(op, op_ranks(op, axis), &why)) {
+  bool possible = ring_possible(op, op_ranks(op, axis), &why);
+  int split = possible ? axis_of_tokens(p->s, op) : -1;
+  if (split >= 0)
+    why = str_format(p->box.arena, "its tokens are split along '%s' already",
+                     p->s->mesh->axis[split].name);
+  if (!possible || split >= 0) {
     lua_pushboolean(l, false);
     lua_pushstring(l, why);
     return 2;
   }
+  RingOperands operands = {0};
+  add_operands(p->s, op, &operands);
+  for_each_use(u, op->out[1])
+    if (u->user && u->user->kind == OP_attention_back) add_operands(p->s, u->user, &operands);
   // The name for the record must be taken before the op is replaced.
   Record *r = p->s->record;
   record_before(r, &op, 1);
@@ -130,9 +186,7 @@ static int ring(lua_State *l) {
   if (r) record_call(r, p->s->g, "ring(%s, \"%s\")", name, p->s->mesh->axis[axis].name);
   plan_changed(p);
   sharding_grow(p->s);
-  // Along decided axes the rounds are split as the attention was.
-  for_each_op(new, p->s->g)
-    if (new->id >= known) decide_by_operands(p->s, new);
+  decide_rounds(p->s, known, &operands);
   for (int i = 0; i < ops.n; i++)
     decide_split(p->s, ops.at[i], axis, ring_letter(ops.at[i]), line);
   sandbox_spare(l, &began);
