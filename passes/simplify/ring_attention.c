@@ -46,6 +46,9 @@
 // exchanges pieces between ranks.  q, k and v are exchanged once, for forward and backward; y is
 // again in backward, so that it is not saved twice.
 
+// Ops are built by statements of their own, never by two arguments of a call: compilers evaluate
+// these in different orders, and a saved plan counts ops.
+
 #include "ring_attention.h"
 
 #include <math.h>
@@ -310,12 +313,19 @@ static Value *mask_of(Ring *r, Unit u) {
   return build_reshape(&r->b, m, 4, (int64_t[]){dim[0], dim[1], p * t, s});
 }
 
-// -- Forward ---------------------------------------------------------------------------------
+// -- Rounds ----------------------------------------------------------------------------------
 
-// A result so far: y in the type of the log-sum-exp.
-typedef struct Partial {
-  Value *y, *lse;
-} Partial;
+static Halves rotate_halves(Ring *r, Halves h) {
+  return (Halves){rotate(r, h.a), rotate(r, h.b)};
+}
+
+// Begins round j, with keys k and values v; those of the next are under way while it is computed.
+static void begin_round(Ring *r, int j, Halves k, Halves v, Halves *next_k, Halves *next_v) {
+  bool last = j + 1 == r->ranks;
+  r->b.origin.piece = j + 1;
+  *next_k = last ? k : rotate_halves(r, k);
+  *next_v = last ? v : rotate_halves(r, v);
+}
 
 static Attrs unit_attrs(const Ring *r, bool causal, Attr *at) {
   at[0] = *op_attr(r->op, "scale");
@@ -324,6 +334,13 @@ static Attrs unit_attrs(const Ring *r, bool causal, Attr *at) {
   at[3] = a_i("blocks", r->ranks);
   return (Attrs){at, 4};
 }
+
+// -- Forward ---------------------------------------------------------------------------------
+
+// A result so far: y in the type of the log-sum-exp.
+typedef struct Partial {
+  Value *y, *lse;
+} Partial;
 
 // The attention of blocks of q to blocks of k and v.
 static Partial unit(Ring *r, Value *q, Value *k, Value *v, Unit u, bool causal) {
@@ -358,32 +375,23 @@ static Partial merge(Ring *r, Partial x, Partial y) {
   if (!x.y || !y.y) return x.y ? x : y;
   // Exponentials are relative to the larger one.
   Value *max = above_minus_infinity(r, build_binary(b, OP_max, x.lse, y.lse));
-  Value *sum = build_binary(b, OP_add, exp_of(r, x.lse, max), exp_of(r, y.lse, max));
-  Value *lse = build_binary(b, OP_add, build_unary(b, OP_log, sum), max);
+  Value *exp_x = exp_of(r, x.lse, max), *exp_y = exp_of(r, y.lse, max);
+  Value *lse = build_unary(b, OP_log, build_binary(b, OP_add, exp_x, exp_y));
+  lse = build_binary(b, OP_add, lse, max);
   Value *least = above_minus_infinity(r, lse);
   Value *of_x = each_element(r, exp_of(r, x.lse, least), x.y);
   Value *of_y = each_element(r, exp_of(r, y.lse, least), y.y);
-  return (Partial){build_binary(b, OP_add, build_binary(b, OP_mul, x.y, of_x),
-                                build_binary(b, OP_mul, y.y, of_y)),
-                   lse};
-}
-
-static void rotate_halves(Ring *r, Halves *h) {
-  h->a = rotate(r, h->a);
-  h->b = rotate(r, h->b);
+  Value *share_x = build_binary(b, OP_mul, x.y, of_x),
+        *share_y = build_binary(b, OP_mul, y.y, of_y);
+  return (Partial){build_binary(b, OP_add, share_x, share_y), lse};
 }
 
 // The attention of all rounds, by half.
 static void forward(Ring *r, Halves q, Halves k, Halves v, Partial *a, Partial *b) {
   *a = *b = (Partial){0};
   for (int j = 0; j < r->ranks; j++) {
-    Halves next_k = k, next_v = v;
-    r->b.origin.piece = j + 1;
-    // The next block is under way while this one is computed.
-    if (j + 1 < r->ranks) {
-      rotate_halves(r, &next_k);
-      rotate_halves(r, &next_v);
-    }
+    Halves next_k, next_v;
+    begin_round(r, j, k, v, &next_k, &next_v);
     if (!r->causal) {
       *a = merge(r, *a, unit(r, q.a, k.a, v.a, unit_late(r, j), false));
     } else {
@@ -393,8 +401,9 @@ static void forward(Ring *r, Halves q, Halves k, Halves v, Partial *a, Partial *
         *b = merge(r, *b, unit(r, q.b, k.b, v.b, unit_last(r), true));
       } else {
         const bool *early = early_ranks(r, j);
-        Partial p = unit(r, select_by(r, early, q.a, q.b, 0), select_by(r, early, k.a, k.b, 0),
-                         select_by(r, early, v.a, v.b, 0), unit_other(r, j), false);
+        Value *rows = select_by(r, early, q.a, q.b, 0);
+        Value *keys = select_by(r, early, k.a, k.b, 0), *values = select_by(r, early, v.a, v.b, 0);
+        Partial p = unit(r, rows, keys, values, unit_other(r, j), false);
         // It counts for one of the two.
         *a = merge(r, *a, (Partial){p.y, select_by(r, early, p.lse, NULL, -INFINITY)});
         *b = merge(r, *b, (Partial){p.y, select_by(r, early, NULL, p.lse, -INFINITY)});
@@ -433,8 +442,21 @@ static Rows select_rows(Ring *r, const bool *early, Rows a, Rows b) {
                 select_by(r, early, a.lse, b.lse, 0), select_by(r, early, a.dy, b.dy, 0)};
 }
 
+// Sums of gradients, by half.
+typedef struct Sums {
+  Halves q, k, v;
+} Sums;
+
 static void add_to(Ring *r, Value **sum, Value *v) {
   *sum = build_add(&r->b, *sum, v);
+}
+
+// Adds the gradients of a unit: those of late rows, or of early ones, and of the late keys or the
+// early ones.
+static void add_unit(Ring *r, Sums *sum, Gradients g, bool late_rows, bool late_keys) {
+  add_to(r, late_rows ? &sum->q.b : &sum->q.a, g.q);
+  add_to(r, late_keys ? &sum->k.b : &sum->k.a, g.k);
+  add_to(r, late_keys ? &sum->v.b : &sum->v.a, g.v);
 }
 
 // Adds x to the early half in the blocks of ranks with `early`, to the late one in the others.
@@ -443,57 +465,47 @@ static void add_to_half(Ring *r, const bool *early, Halves *sum, Value *x) {
   add_to(r, &sum->b, select_by(r, early, NULL, x, 0));
 }
 
-static void backward(Ring *r, Rows a, Rows b, Halves k, Halves v, Halves *dq, Halves *dk,
-                     Halves *dv) {
-  *dq = *dk = *dv = (Halves){0};
+static Sums backward(Ring *r, Rows a, Rows b, Halves k, Halves v) {
+  Sums sum = {0};
   for (int j = 0; j < r->ranks; j++) {
-    Halves next_k = k, next_v = v;
-    r->b.origin.piece = j + 1;
-    if (j + 1 < r->ranks) {
-      rotate_halves(r, &next_k);
-      rotate_halves(r, &next_v);
-    }
+    Halves next_k, next_v;
+    begin_round(r, j, k, v, &next_k, &next_v);
     // The sums of earlier rounds follow their blocks.
     if (j > 0) {
-      rotate_halves(r, dk);
-      rotate_halves(r, dv);
+      sum.k = rotate_halves(r, sum.k);
+      sum.v = rotate_halves(r, sum.v);
     }
-    Gradients g = unit_back(r, r->causal ? b : a, k.a, v.a, unit_late(r, j), false);
-    add_to(r, r->causal ? &dq->b : &dq->a, g.q);
-    add_to(r, &dk->a, g.k);
-    add_to(r, &dv->a, g.v);
+    add_unit(r, &sum, unit_back(r, r->causal ? b : a, k.a, v.a, unit_late(r, j), false), r->causal,
+             false);
     if (r->causal && j == 0) {
-      g = unit_back(r, a, k.a, v.a, unit_other(r, 0), true);
-      add_to(r, &dq->a, g.q);
-      add_to(r, &dk->a, g.k);
-      add_to(r, &dv->a, g.v);
-      g = unit_back(r, b, k.b, v.b, unit_last(r), true);
-      add_to(r, &dq->b, g.q);
-      add_to(r, &dk->b, g.k);
-      add_to(r, &dv->b, g.v);
+      add_unit(r, &sum, unit_back(r, a, k.a, v.a, unit_other(r, 0), true), false, false);
+      add_unit(r, &sum, unit_back(r, b, k.b, v.b, unit_last(r), true), true, true);
     } else if (r->causal) {
       const bool *early = early_ranks(r, j);
-      g = unit_back(r, select_rows(r, early, a, b), select_by(r, early, k.a, k.b, 0),
-                    select_by(r, early, v.a, v.b, 0), unit_other(r, j), false);
-      add_to_half(r, early, dq, g.q);
-      add_to_half(r, early, dk, g.k);
-      add_to_half(r, early, dv, g.v);
+      Rows rows = select_rows(r, early, a, b);
+      Value *keys = select_by(r, early, k.a, k.b, 0), *values = select_by(r, early, v.a, v.b, 0);
+      Gradients g = unit_back(r, rows, keys, values, unit_other(r, j), false);
+      add_to_half(r, early, &sum.q, g.q);
+      add_to_half(r, early, &sum.k, g.k);
+      add_to_half(r, early, &sum.v, g.v);
     }
     k = next_k;
     v = next_v;
   }
   r->b.origin.piece = 0;
   // Home from the last rank.
-  rotate_halves(r, dk);
-  rotate_halves(r, dv);
+  sum.k = rotate_halves(r, sum.k);
+  sum.v = rotate_halves(r, sum.v);
+  return sum;
 }
 
 static bool replace_back(Ring *r, Op *back, Halves q, Halves k, Halves v, Halves lse) {
   r->b.at = back;
   r->b.origin = op_origin(back);
-  Halves y = halve(r, back->in[3].value), dy = halve(r, back->in[5].value), grad[3];
+  Halves y = halve(r, back->in[3].value), dy = halve(r, back->in[5].value);
   Rows a = {q.a, y.a, lse.a, dy.a}, b = {q.b, y.b, lse.b, dy.b};
-  backward(r, a, b, k, v, &grad[0], &grad[1], &grad[2]);
+  Sums sum = backward(r, a, b, k, v);
+  Halves grad[] = {sum.q, sum.k, sum.v};
   for (int i = 0; i < 3 && !r->b.failed; i++) {
     // Exchanged in the type of the result.
     DType to = back->out[i]->type->dtype;
