@@ -333,6 +333,7 @@ const char *layout_text(Arena *a, const Layout *l);
 void module_add_mesh(Module *m, Mesh *mesh);
 void module_drop_meshes(Module *m); // drops meshes without values, except the first
 int module_n_meshes(const Module *m);
+bool module_is_staged(const Module *m); // whether meshes have different devices, not other orders
 const Mesh *module_find_mesh(const Module *m, const char *name);
 // A mesh with the same devices in the same order and the same factors, under any names; or NULL.
 const Mesh *module_find_alike(const Module *m, const Mesh *mesh);

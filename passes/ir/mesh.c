@@ -23,6 +23,21 @@ int module_n_meshes(const Module *m) {
   return n;
 }
 
+static bool mesh_has_device(const Mesh *mesh, int device) {
+  for (int i = 0; i < mesh->n_devices; i++)
+    if (mesh->device[i] == device) return true;
+  return false;
+}
+
+bool module_is_staged(const Module *m) {
+  for_each_mesh(mesh, m) {
+    if (mesh->n_devices != m->meshes->n_devices) return true;
+    for (int i = 0; i < mesh->n_devices; i++)
+      if (!mesh_has_device(m->meshes, mesh->device[i])) return true;
+  }
+  return false;
+}
+
 void module_drop_meshes(Module *m) {
   Arena *a = arena_new();
   bool *used = arena_array(a, bool, module_n_meshes(m) + 1);

@@ -1,7 +1,7 @@
 """Updates in the backward pass give bit-identical weights.
 
-    optimizer_in_backward.py      mlp, resnet and gpt2 with dropout, on 1 to 4 ranks: threads, and processes; with tensor
-                                  parallelism, ZeRO, recompute, swap, offload, 16 bits, optimizers with none to two states
+    optimizer_in_backward.py      mlp, resnet and gpt2 with dropout, on 1 to 4 ranks: threads, and processes; with tensor and
+                                  context parallelism, ZeRO, recompute, swap, offload, 16 bits, optimizers with none to two states
 
 Each is trained for 5 steps under a plan and under the same plan with `optimizer_in_backward`, or with `offload`, which
 implies it if states are smaller than gradients.  Losses, gradient norms, losses of evaluations in between, and weights are
@@ -24,6 +24,8 @@ CASES = [("mlp", 1, "dp", "optimizer_in_backward", SGD, 0),
          ("gpt2_drop", 2, "dp=2,swap=1", "dp=2,swap=1,offload=1", [*ADAM, "--dtype", "bf16"], 0),
          ("gpt2_drop", 4, "dp=2,tp=2", "dp=2,tp=2,optimizer_in_backward=1", MOMENTUM, 4),
          ("gpt2_drop", 4, "tp=4,recompute=1", "tp=4,recompute=1,optimizer_in_backward=1", ADAM, 0),
+         ("gpt2_drop", 4, "cp=4", "cp=4,optimizer_in_backward=1", ADAM, 4),
+         ("gpt2_drop", 2, "cp_zero3=2", "cp_zero3=2,offload=1", [*ADAM, "--dtype", "bf16"], 0),
          ("gpt2_drop", 2, "zero1=2", "zero1=2,offload=1", LAMB, 0),
          ("gpt2_drop", 4, "zero2=4", "zero2=4,optimizer_in_backward=1", ADAM, 4),
          ("gpt2_drop", 4, "zero3=4,recompute=1", "zero3=4,recompute=1,offload=1", ADAM, 0)]
