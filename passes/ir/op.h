@@ -27,6 +27,7 @@ enum {
   APPLIES_STEP = 32768,
   MOVES_ELEMENTS = 65536,
   ASYNC = 131072,
+  FINITE = 262144,
 };
 
 // A compilation target: a row of targets.def.

@@ -410,8 +410,10 @@ static void prove_op(Proof *p, const Op *op) {
     if (p->ok) prove_unknown(p, op);
     return;
   }
-  if (prove_reads_padded(p, op)) {
-    if (!prove_padded(p, op)) prove_unknown(p, op);
+  bool padded = prove_padded(p, op);
+  // A broadcast that is longer than one of the model's may be another of the model's, too.
+  if ((padded || prove_reads_padded(p, op)) && !prove_has_whole(p, op)) {
+    if (!padded) prove_unknown(p, op);
     return;
   }
   // A no-op comes first: its result is already the number of its operand.

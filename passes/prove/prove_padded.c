@@ -5,6 +5,7 @@
 //     %y = linear %x, %w trans=true : f32[4,56]   number 7, the model's f32[4,50], with 6 more columns
 //     %l, %s = cross_entropy %y, %t classes=50    numbers 8 and 9: padding counts for nothing
 //     %z = slice %y starts=[0,0] shape=[4,50]     number 7
+//     %s = broadcast %t shape=[4,56]              number 10, the model's f32[4,50], with 6 more columns
 //
 // An op keeps padding that is along a letter of its einsum which its results have and which could
 // be split: then each result at an index depends on the operands at this index alone.
@@ -42,6 +43,7 @@ bool prove_padded_param(Proof *p, const Value *v, const Value *is) {
   if (n != 1) return false;
   meaning(p, v)->padded_of = number_of(p->numbers, is) + 1;
   meaning(p, v)->pad_dim = dim;
+  p->padding = true;
   return true;
 }
 
@@ -155,12 +157,57 @@ static bool prove_einsum(Proof *p, const Op *op, const int *in) {
   return is != NULL;
 }
 
+// The dimension in which a type is longer than the model's, if it is the only one; else -1.
+static int longer_dim(const Type *is, const Type *type) {
+  int found = -1;
+  if (is->ndim != type->ndim) return -1;
+  for (int i = 0; i < type->ndim; i++) {
+    if (type->dim[i] == is->dim[i]) continue;
+    if (found >= 0 || type->dim[i] < is->dim[i]) return -1;
+    found = i;
+  }
+  return found >= 0 && same_but(type, is, found) ? found : -1;
+}
+
+// A broadcast that repeats its operand more often than the model's, or a fill with more elements.
+static bool prove_longer(Proof *p, const Op *op, const int *in) {
+  const Value *out = op->out[0];
+  if (!p->padding || (op->kind != OP_broadcast && op->kind != OP_fill)) return false;
+  const Op *is = NULL;
+  int dim = -1;
+  while (dim < 0 && (is = number_like(p->numbers, op, in, is))) {
+    dim = longer_dim(is->out[0]->type, out->type);
+    // Dimensions of the operand are the last ones of the result.
+    const Type *x = op->n_in ? op->in[0].value->type : NULL;
+    int own = x ? dim - (out->type->ndim - x->ndim) : -1;
+    if (own >= 0 && x->dim[own] != 1) dim = -1;
+  }
+  if (dim < 0) return false;
+  meaning(p, out)->padded_of = number_of(p->numbers, is->out[0]) + 1;
+  meaning(p, out)->pad_dim = dim;
+  return true;
+}
+
+bool prove_has_whole(const Proof *p, const Op *op) {
+  int *in = arena_array(p->a, int, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    if ((in[i] = meaning(p, op->in[i].value)->number) == UNKNOWN) return false;
+  for (const Op *is = NULL; (is = number_like(p->numbers, op, in, is));) {
+    bool same = true;
+    for (int i = 0; i < op->n_out; i++)
+      same &= type_equal(op->out[i]->type, is->out[i]->type);
+    if (same) return true;
+  }
+  return false;
+}
+
 bool prove_padded(Proof *p, const Op *op) {
   int *in = arena_array(p->a, int, op->n_in);
   // Shards are made of a module that is proved already.
   if (op->graph->module->phase >= PHASE_sharded) return false;
   for (int i = 0; i < op->n_in; i++)
     if ((in[i] = number_in(p, op->in[i].value)) == UNKNOWN) return false;
+  if (!prove_reads_padded(p, op)) return prove_longer(p, op, in);
   if (op->kind == OP_slice && prove_slice(p, op)) return true;
   bool limits = op_has_attr(op, "rows") || op_has_attr(op, "classes");
   return limits ? prove_limited(p, op, in) : prove_einsum(p, op, in);

@@ -51,6 +51,7 @@ typedef struct Proof {
   Module *scratch;           // for definitions of joined ops
   Arena *a;
   Diag *d;
+  bool padding; // some weight is padded
   bool ok;
 } Proof;
 
@@ -121,8 +122,11 @@ const char *lowered_name(const Proof *p, const Value *v);
 // Whether the parameter is `is` of the model's program with padding; sets its meaning.
 bool prove_padded_param(Proof *p, const Value *v, const Value *is);
 bool prove_reads_padded(const Proof *p, const Op *op);
-// Proves an op that reads values with padding.  False, without an error, if it cannot.
+// Proves an op that reads values with padding, or repeats its operand for them.  False, without an
+// error, if it cannot.
 bool prove_padded(Proof *p, const Op *op);
+// Whether the model's program has the op with results of the same types.
+bool prove_has_whole(const Proof *p, const Op *op);
 
 // -- prove_pieces.c --------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@
 //
 // Frozen rows: frozen_rows.c.  The scale of the loss in f16: loss_scale.c.
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,16 +142,16 @@ static bool make_gscale(Update *p, double clip, int64_t growth) {
 // -- Updates ---------------------------------------------------------------------------------
 
 // Padding of a weight has gradients and states of 0, and stays 0, unless an update divides by its
-// eps alone.
+// eps alone, which is 0 in f32 or a denormal number.
 static bool check_padding(const Gradient *g, Diag *d) {
   const OptimizerSpec *spec = &g->group->spec;
   bool divides = false;
   for (const Setting *s = spec->optimizer->settings; s->key; s++)
-    divides |= str_equal(s->key, "eps") && optimizer_value(spec, "eps") == 0;
+    divides |= str_equal(s->key, "eps") && optimizer_value(spec, "eps") < FLT_MIN;
   if (!value_padded(g->weight) || !divides) return true;
-  diag_error(d, g->weight->loc, "'%s' is padded, and with eps=0 its padding would become 0/0",
-             g->weight->label);
-  diag_hint(d, "give --optimizer an eps, or take ranks that divide the vocabulary");
+  diag_error(d, g->weight->loc, "'%s' is padded, and with eps=%g its padding would become 0/0",
+             g->weight->label, optimizer_value(spec, "eps"));
+  diag_hint(d, "give --optimizer a larger eps, or take ranks that divide the vocabulary");
   return false;
 }
 

@@ -65,19 +65,23 @@ static bool is_plain_weight(const Value *v) {
 
 // -- Elementwise ops -----------------------------------------------------------------------------
 
-// Whether a broadcast can be made longer along its last dimension: it repeats one element there, or
-// the bias that it repeats along the other dimensions is padded.
-static bool may_broadcast(const Padding *p, const Op *op) {
+// Whether a broadcast repeats a bias, which can be padded, along the other dimensions.
+static bool repeats_bias(const Padding *p, const Op *op) {
   const Value *x = op->in[0].value;
   const Type *t = x->type;
-  if (t->ndim == 0 || t->dim[t->ndim - 1] == 1) return true;
   return t->ndim == 1 && t->dim[0] == p->from && is_plain_weight(x) && !x->uses->next;
 }
 
+// Whether one element of the operand is repeated along the last dimension.
+static bool repeats_one(const Value *v) {
+  if (!v->def || v->def->kind != OP_broadcast) return v->def && v->def->kind == OP_fill;
+  const Type *t = v->def->in[0].value->type;
+  return t->ndim == 0 || t->dim[t->ndim - 1] == 1;
+}
+
 static bool may_pad_operand(const Padding *p, const Value *v, const Value *padded) {
-  if (v == padded) return true;
-  return v->def &&
-         (v->def->kind == OP_fill || (v->def->kind == OP_broadcast && may_broadcast(p, v->def)));
+  if (v == padded || repeats_one(v)) return true;
+  return v->def && v->def->kind == OP_broadcast && repeats_bias(p, v->def);
 }
 
 // The op on `padded`, which replaces `v`; NULL after an error.
@@ -102,9 +106,12 @@ static Value *build_padded(Padding *p, Op *op, const Value *v, Value *padded) {
   return build_op(&b, op->kind, in, op->n_in, (Attrs){op->attrs, n_attrs});
 }
 
+// Whether the op computes padding from padding, and the gradient of padding, which is 0, is still 0
+// through it.  log has an infinite derivative at 0.
 static bool is_elementwise(const Padding *p, const Op *op, const Value *v) {
-  bool is = (op_info[op->kind].formula || op->kind == OP_cast) && op->n_out == 1 &&
-            op->n_in <= MAX_READ && !(op_info[op->kind].traits & (GLOBAL_INDEX | GLOBAL_INDEX_IN));
+  bool finite = (op_info[op->kind].traits & FINITE) ||
+                (op->kind == OP_div && op->in[0].value == v && repeats_one(op->in[1].value));
+  bool is = finite && op->n_out == 1 && op->n_in <= MAX_READ;
   for (int i = 0; i < op->n_in && is; i++)
     is = type_same_dims(op->in[i].value->type, v->type) && may_pad_operand(p, op->in[i].value, v);
   return is;

@@ -12,7 +12,8 @@
 // and so are its norms.  Files and users know the weight without padding.
 //
 // Readers that cannot leave padding out, such as outputs, get a slice without it.  Elementwise ops
-// on the logits are padded too, with the bias that they add.
+// on the logits are padded too, with the bias that they add, if their derivatives are finite
+// (FINITE): 0 times the infinite derivative of a logarithm would be no number.
 
 #ifndef PAD_H
 #define PAD_H
