@@ -30,6 +30,7 @@
 typedef struct Shape {
   int64_t b, h, r, c, t, s, d, e; // h heads of k and v, each for r heads of q; c blocks of t and s
   bool seq_major, causal, blocks, back;
+  bool grouped;                        // r is more than 1 as a whole: a rank may have one
   int mask;                            // the index of the operand, or -1
   bool mask_b, mask_h, mask_t, mask_s; // the dimensions along which the mask is not 1
   bool mask_c;                         // dimension 2 of the mask is that of the blocks
@@ -79,6 +80,7 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
     return diag_error(d, op->loc, "%s: %lld heads of q are no multiple of %lld heads of k", name,
                       (long long)q->dim[head], (long long)a->h);
   a->r = q->dim[head] / a->h;
+  a->grouped = value_whole(op->in[0].value)->dim[head] > value_whole(op->in[1].value)->dim[head];
   if (!divide_blocks(a, op, seq, d)) return false;
   if (a->mask < 0) return true;
   // In a shard with one row, a mask of length 1 may be that row or be shared by all rows: the
@@ -114,7 +116,7 @@ static const char *term(char *buf, size_t n, const Shape *a, const char *head, c
 static bool rule(const Op *op, Dims *dims, bool back, Diag *d) {
   Shape a;
   if (!attention_shape(&a, op, back, d)) return false;
-  const char *head = a.r > 1 ? "(h r)" : "h", *t = a.causal ? "t^" : "t", *s = "s^";
+  const char *head = a.grouped ? "(h r)" : "h", *t = a.causal ? "t^" : "t", *s = "s^";
   if (a.blocks) t = "(c t^)", s = "(c s^)";
   char q[32], k[32], v[32], y[32], lse[32], mask[64] = "", einsum[512];
   term(q, sizeof q, &a, head, t, "d^");
