@@ -13,6 +13,9 @@
 // generated for every type; so do ops that move elements, since their kernels depend on the element
 // size only.  fuse merges most of the casts into the kernels before and after.
 //
+// A bucket is widened as a whole: its members before they are packed, and back after they are
+// unpacked.
+//
 // The CPU has kernels for f32 only, so every contraction becomes an f32 one on rounded values:
 // right, but not faster than f32.  This allows tests on a CPU of models that will train on a GPU.
 //
@@ -55,6 +58,23 @@ static Value *cast(Widening *p, Value *v, DType to, const Layout *layout, const 
   return made;
 }
 
+// Whether only collectives read the bucket, before its members are unpacked.
+static bool only_unpacked(const Value *v) {
+  bool only = true;
+  for_each_use(u, v) {
+    bool comm = u->user && (op_info[u->user->kind].traits & COMM);
+    only &= u->user && (u->user->kind == OP_unpack || (comm && only_unpacked(u->user->out[0])));
+  }
+  return only;
+}
+
+// Whether a value is such a bucket.
+static bool is_bucket(const Value *v) {
+  while (v->def && (op_info[v->def->kind].traits & COMM))
+    v = v->def->in[0].value;
+  return v->def && v->def->kind == OP_pack && only_unpacked(v);
+}
+
 static bool widen_op(Widening *p, Op *op) {
   Value **was = arena_array(p->scratch, Value *, op->n_in);
   DType *result = arena_array(p->scratch, DType, op->n_out);
@@ -74,7 +94,7 @@ static bool widen_op(Widening *p, Op *op) {
   // Readers of the results get the former types, and the casts back take over the names.
   for (int i = 0; i < op->n_out; i++) {
     Value *v = op->out[i];
-    if (v->type->dtype == result[i] || !value_used(v)) continue;
+    if (v->type->dtype == result[i] || !value_used(v) || is_bucket(v)) continue;
     Value *back = cast(p, v, result[i], v->layout, op, op->next);
     if (!back) return false;
     value_replace(v, back);
@@ -97,14 +117,29 @@ bool must_widen(const Op *op, Target t) {
          !kernel_name(op, t, name, sizeof name);
 }
 
+// Whether the op packs a bucket for a collective that must be widened.
+static bool packs_for(const Op *op, Target t) {
+  if (op->kind != OP_pack || !is_narrow(op->out[0]) || !is_bucket(op->out[0])) return false;
+  for_each_use(u, op->out[0])
+    if (must_widen(u->user, t)) return true;
+  return false;
+}
+
+static bool reads_wide_bucket(const Op *op) {
+  return op->n_in > 0 && is_bucket(op->in[0].value) && !is_narrow(op->in[0].value) &&
+         is_narrow(op->out[0]);
+}
+
 bool pass_legalize_types(Module *m, const PassOptions *o, Diag *d) {
   Widening p = {.scratch = opt_scratch(o), .d = d};
   if (!opt_target(o, &p.target, d)) return false;
   for_each_graph(g, m) {
     p.g = g;
 
-    for_each_op_safe(op, g)
-      if (must_widen(op, p.target) && !widen_op(&p, op)) return false;
+    for_each_op_safe(op, g) {
+      bool widen = must_widen(op, p.target) || packs_for(op, p.target) || reads_wide_bucket(op);
+      if (widen && !widen_op(&p, op)) return false;
+    }
   }
   opt_stat(o, p.n, "ops widened");
   return true;

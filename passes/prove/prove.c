@@ -388,15 +388,6 @@ static void prove_unknown(Proof *p, const Op *op) {
 }
 
 static void prove_op(Proof *p, const Op *op) {
-  // The sum of a bucket may be computed in another type: that of each member is.
-  if (op->kind == OP_cast && is_bucket(p, op->in[0].value)) {
-    prove_lowered(p, op);
-    if (is_bucket(p, op->out[0])) return;
-    prove_error(p, op->loc, "cast: %s does not have all numbers of the members of the bucket",
-                dtype_name[op->out[0]->type->dtype]);
-    meaning(p, op->out[0])->bucket = meaning(p, op->in[0].value)->bucket;
-    return;
-  }
   if (op->n_out == 0) return; // a call without results does nothing
   bool known = true;
   for (int i = 0; i < op->n_in; i++) {

@@ -63,15 +63,6 @@ static bool widens(DType from, DType to) {
   return dtype_narrow(from) ? !dtype_narrow(to) : dtype_bytes[to] > dtype_bytes[from];
 }
 
-// Whether a bucket in type `to` has all numbers of its members.
-static bool bucket_in(const Bucket *b, DType to) {
-  for (int i = 0; i < b->n; i++) {
-    DType of = b->member[i].type->dtype;
-    if (of != to && !widens(of, to)) return false;
-  }
-  return true;
-}
-
 Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to) {
   if (v->rounds_to && v->dtype == to) return *v->rounds_to;
   if (v->cast_of && v->dtype == to && widens(to, from)) return *v->cast_of;
@@ -86,8 +77,6 @@ Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to) {
     cast->other = is.piece;
     is.piece = cast;
   }
-  if (v->bucket && bucket_in(v->bucket, to))
-    is.bucket = v->bucket; // at the same offsets, in elements
   is.cast_of = arena_copy(p->a, v, sizeof *v);
   is.dtype = from;
   return is;
