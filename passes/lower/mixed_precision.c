@@ -38,6 +38,11 @@
 // A constant beyond the range of f16, such as in masks, becomes the largest finite f16: infinity
 // times 0 would be NaN.
 //
+// A router computes in f32, as in Megatron-LM: the product of scores of which top_k takes the
+// largest, all ops between them, and their gradients.  Two scores that differ by less than a
+// rounding to 16 bits are equal afterwards, and a rank with other sums before would choose another
+// expert.
+//
 // The body of a loop is lowered by the same rules; its states and results stay f32.  A cast of a
 // value that all iterations read, such as a weight, is made once, before the loop.
 //
@@ -63,6 +68,7 @@ typedef struct Lowering {
   bool *through;     // by value id: f32, and read through a cast to `low`
   Value **narrow;    // by value id: its cast to `low`, or NULL
   Value **wide;      // by value id: its cast to f32, or NULL
+  bool *router;      // by op id: computes in f32 for the sake of a choice
   int64_t n_low, n_casts;
 } Lowering;
 
@@ -116,6 +122,60 @@ static void find_through(Lowering *p) {
   }
 }
 
+// -- Routers -----------------------------------------------------------------------------------
+
+static bool is_product_with_weight(const Op *op) {
+  if (op->kind != OP_linear) return false;
+  const Value *w = op->in[1].value;
+  while (w->def && (w->def->kind == OP_reshape || w->def->kind == OP_cast ||
+                    w->def->kind == OP_transpose || w->def->kind == OP_slice))
+    w = w->def->in[0].value;
+  return !w->def && w->role == ROLE_weight;
+}
+
+// Whether the op is one of routed experts, or computes integers that such an op reads.
+static bool routes_rows(const Op *op, const bool *routes) {
+  if (op->kind == OP_expert_slots || op->kind == OP_dispatch || op->kind == OP_grouped_linear)
+    return true;
+  if (!op->n_out || dtype_class[op->out[0]->type->dtype] != 'I') return false;
+  for_each_use(u, op->out[0])
+    if (u->user && routes[u->user->id]) return true;
+  return false;
+}
+
+// Whether the op chooses by its first operand.  An arg_max is also one of the metrics.
+static bool is_choice(const Op *op, const bool *routes) {
+  return op->kind == OP_top_k || (op->kind == OP_arg_max && routes[op->id]);
+}
+
+// Finds the ops from products with weights to choices, and their gradients, which have their
+// numbers.
+static void find_routers(Lowering *p) {
+  int n_ops = (int)p->g->n_ops, n_numbers = 0;
+  bool *routes = arena_array(p->scratch, bool, n_ops);
+  bool *wanted = arena_array(p->scratch, bool, n_ops); // a choice depends on it
+  p->router = arena_array(p->scratch, bool, n_ops);
+  for (Op *op = p->g->last; op; op = op->prev) {
+    routes[op->id] = routes_rows(op, routes);
+    bool choice = is_choice(op, routes);
+    n_numbers = op->of > n_numbers ? op->of : n_numbers;
+    if (!choice && (!wanted[op->id] || (op_info[op->kind].traits & AMP_LOW))) continue;
+    for (int i = 0; i < (choice ? 1 : op->n_in); i++)
+      if (op->in[i].value->def) wanted[op->in[i].value->def->id] = true;
+  }
+  // Of these ops the ones that depend on a product with a weight.
+  bool *number = arena_array(p->scratch, bool, n_numbers + 1);
+  for_each_op(op, p->g) {
+    bool after = is_product_with_weight(op);
+    for (int i = 0; i < op->n_in && !(op_info[op->kind].traits & AMP_LOW); i++)
+      after |= op->in[i].value->def && p->router[op->in[i].value->def->id];
+    p->router[op->id] = wanted[op->id] && after;
+    if (p->router[op->id] && op->part == PART_forward) number[op->of] = true;
+  }
+  for_each_op(op, p->g)
+    if (op->part == PART_backward && op->of > 0 && number[op->of]) p->router[op->id] = true;
+}
+
 // -- Casts -------------------------------------------------------------------------------------
 
 static double within(double x, DType t) {
@@ -165,7 +225,7 @@ static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
 // The type for the operands with a type that this pass decides.
 static DType choose(const Lowering *p, const Op *op) {
   int traits = op_info[op->kind].traits;
-  if (op->callee || (traits & AMP_F32)) return DT_f32;
+  if (op->callee || (traits & AMP_F32) || p->router[op->id]) return DT_f32;
   if (traits & AMP_LOW) return p->low;
   // Other ops follow their operands.  Scalars do not count.
   bool any_low = false;
@@ -192,6 +252,7 @@ static bool lower_graph(Lowering *p, Graph *g) {
   for (int i = 0; i < g->n_results; i++)
     was[i] = g->results[i]->use.value->type->dtype;
   find_through(p);
+  find_routers(p);
   // Casts are inserted before `op`, so the walk skips them.
   for_each_op(op, g) {
     if (op->kind == OP_cast || op->n_in == 0) continue; // its type is explicit
