@@ -19,11 +19,12 @@ from plan_cases import compile_flags, data_flags
 STEPS = 6
 RUNS = itertools.count()
 LIMIT = {"f32": 1e-5, "bf16": 2e-2, "f16": 5e-3}
-# Model, plan, flags, types.  The weight that is padded.
+# Model, plan, ranks that share the vocabulary, flags, types.  The weight that is padded.
 CASES = [
-    ("gpt_tied", "vp", [], ["f32", "bf16", "f16"], "wte.weight"),
-    ("bert", "vp", ["--micro-batches", 2], ["f32", "bf16"], "wte.weight"),
-    ("gpt_tied", "pp_interlaced", ["--micro-batches", 4], ["f32", "bf16"], "wte.weight"),
+    ("gpt_tied", "vp", 3, [], ["f32", "bf16", "f16"], "wte.weight"),
+    ("bert", "vp", 3, ["--micro-batches", 2], ["f32", "bf16"], "wte.weight"),
+    ("gpt_tied", "pp_interlaced", 3, ["--micro-batches", 4], ["f32", "bf16"], "wte.weight"),
+    ("gpt_tied", "pp_interlaced=3,tp=4", 12, ["--micro-batches", 4], ["f32"], "wte.weight"),
 ]
 
 
@@ -65,9 +66,9 @@ def apart(got, want):
     return worst
 
 
-def check_plan(folder, model, plan, flags, dtype, weight):
-    what = f"{model}, 3 ranks, {plan}, {dtype}"
-    one, exe = build(folder, model, 1, "dp", dtype), build(folder, model, 3, plan, dtype, flags)
+def check_plan(folder, model, plan, ranks, flags, dtype, weight):
+    what = f"{model}, {ranks} ranks, {plan}, {dtype}"
+    one, exe = build(folder, model, 1, "dp", dtype), build(folder, model, ranks, plan, dtype, flags)
     files = {e: [folder / f"{e.name}{end}" for end in (".safetensors", ".onnx")] for e in (one, exe)}
     losses = {e: train(folder, e, model, extra=["--save", files[e][0], "--export", files[e][1]]) for e in (one, exe)}
     d = worst_difference(losses[exe], losses[one])
@@ -79,11 +80,12 @@ def check_plan(folder, model, plan, flags, dtype, weight):
     shape, values = tensors(files[exe][0])[weight]
     check(f"{what}: '{weight}' is not in the exported model",
           struct.pack(f"<{len(values)}f", *values) in files[exe][1].read_bytes(), shape)
-    # The table is split: each rank has a third of the padded rows.
+    # The table is split: each rank has its share of the padded rows.
     text = folder / "plan.nn"
-    run(NNAOT, *compile_flags(model, folder), "-g", 3, "--plan", plan, "--dtype", dtype, *flags, "--emit", "nn",
+    run(NNAOT, *compile_flags(model, folder), "-g", ranks, "--plan", plan, "--dtype", dtype, *flags, "--emit", "nn",
         "--stop-after", "comm", "-o", text)
-    check(f"{what}: '{weight}' is not split", f'f32[22,{shape[1]}] ' in text.read_text().split(f'weight "{weight}"')[0][-60:])
+    check(f"{what}: '{weight}' is not split",
+          f'f32[{(72 if ranks == 12 else 66) // ranks},{shape[1]}] ' in text.read_text().split(f'weight "{weight}"')[0][-60:])
 
 
 def check_resume(folder):
@@ -127,9 +129,9 @@ def main():
     with scratch() as folder:
         folder = pathlib.Path(folder)
         compile_in_a_hurry(folder)
-        for model, plan, flags, dtypes, weight in CASES:
+        for model, plan, ranks, flags, dtypes, weight in CASES:
             for dtype in dtypes:
-                check_plan(folder, model, plan, flags, dtype, weight)
+                check_plan(folder, model, plan, ranks, flags, dtype, weight)
         check_resume(folder)
         check_saved_plan(folder)
         check_bad_token(folder)

@@ -51,7 +51,7 @@ struct PlanProgram {
   Sharding *s;
   const int *axis; // the axes of the program, while `step` runs
   int n_axes, depth;
-  int ranks;            // of the program, while `model` runs; 0: unknown
+  PlanRanks ranks;      // while `model` runs
   int64_t n;            // ranks, the argument of `factors`
   const PlanCall *call; // the numbers for it, while `numbers` runs
   Factors *factors;     // result of `factors`

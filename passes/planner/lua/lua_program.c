@@ -316,7 +316,8 @@ PlanLayers *plan_layers_new(Arena *a) {
   return layers;
 }
 
-bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, int ranks, struct Record *record) {
+bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, PlanRanks ranks,
+                   struct Record *record) {
   if (!has_function(p, "model")) return true;
   Sharding s = {.g = g, .scratch = p->box.arena, .record = record};
   p->s = &s;

@@ -325,13 +325,14 @@ static int graph_name(lua_State *l) {
   return 1;
 }
 
-// size(axis): its ranks; in `model` size(): the ranks of the program, nil if they are not decided
-// yet.
+// size(axis): its ranks; in `model` size(): the ranks of the program, size(true): with those of the
+// programs inside of it, nil if they are not decided yet.
 static int axis_size(lua_State *l) {
   const PlanProgram *p = program_of(l);
-  if (p->s && p->n_axes == 0 && lua_isnone(l, 1)) {
-    if (!p->ranks) return 0;
-    lua_pushinteger(l, p->ranks);
+  if (p->s && p->n_axes == 0 && (lua_isnone(l, 1) || lua_isboolean(l, 1))) {
+    int ranks = lua_toboolean(l, 1) ? p->ranks.all : p->ranks.own;
+    if (!ranks) return 0;
+    lua_pushinteger(l, ranks);
     return 1;
   }
   int axis = plan_axis(l, 1);

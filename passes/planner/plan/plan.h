@@ -76,12 +76,18 @@ int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]);
 // The number of micro-batches that the program requires, its `micro_batches`, and the line of that;
 // 0: any.  Negative after an error.
 int64_t program_micro_batches(PlanProgram *p, const Loc **loc);
+// Ranks of a program, while the model changes.  0: unknown.
+typedef struct PlanRanks {
+  int own; // of all its axes
+  int all; // with those of the programs inside of it
+} PlanRanks;
+
 // Runs its function `model`, which may change the model before autodiff, and records the changes.
-// `ranks`: those of all its axes, 0 if unknown. `layers` is of the graph: all programs of the plan
-// share it.  False after an error.
+// `layers` is of the graph: all programs of the plan share it.  False after an error.
 typedef struct PlanLayers PlanLayers;
 PlanLayers *plan_layers_new(Arena *a);
-bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, int ranks, struct Record *record);
+bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, PlanRanks ranks,
+                   struct Record *record);
 // Runs its function `step`, which adds constraints along `axis[n]`, axes of the mesh.  False after
 // an error.
 bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n);

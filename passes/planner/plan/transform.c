@@ -14,6 +14,14 @@ static int number_at(const char *list, int i) {
   return list ? atoi(list) : 0;
 }
 
+// The ranks of program `i` of `n`.
+static PlanRanks ranks_of(const char *list, int i, int n) {
+  PlanRanks ranks = {number_at(list, i), 1};
+  for (int k = i; k < n; k++)
+    ranks.all *= number_at(list, k);
+  return ranks;
+}
+
 bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
   // Program by program, as the plan lists them.
   const char *plan = opt_str(o, "plan"), *ranks = opt_str(o, "ranks");
@@ -33,7 +41,7 @@ bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
     bool ok = true;
     PlanLayers **own = layers;
     for_each_graph(g, m) {
-      if (ok && g->entry) ok = program_model(p, g, *own, number_at(ranks, i), opt_record(o));
+      if (ok && g->entry) ok = program_model(p, g, *own, ranks_of(ranks, i, n), opt_record(o));
       own++;
     }
     program_close(p);

@@ -10,7 +10,8 @@ function inside(axis)
 end
 
 function model()
-  apply("words")
+  local all = size(true)
+  apply(all and "words:" .. all or "words")
 end
 
 function step(axis)

@@ -6,6 +6,14 @@
 --
 -- A vocabulary that is no multiple of the ranks is padded, as in Megatron-LM: the loss leaves the
 -- padding out, and files hold the words of the model only.
+--
+-- The number of "words:8" is the ranks to pad for, if an applying program shards along other axes too.
+
+local over
+
+function numbers(list)
+  over = list[1].n
+end
 
 -- Returns the product that computes the logits, and the elementwise ops after it, such as the
 -- addition of a bias.
@@ -35,23 +43,26 @@ local function looks_up(op)
   return op.inputs[1].source.role == "weight" and op.inputs[2].source.role ~= "weight" and op:attribute("axis") == 0
 end
 
--- The multiple to which `words` are padded for n ranks: large shards get a multiple of 128 words, as
--- Megatron-LM's default, for the speed of products. Nil: they are few, and stay whole.
-local function multiple(words, n)
-  if not n or words % n == 0 then return end
-  local unit = words >= 8 * 128 * n and 128 * n or n
-  if 8 * (-words % unit) <= words then return unit end
+-- The multiple to which `words` are padded: large shards get a multiple of 128 words, as Megatron-LM's
+-- default, for the speed of products. Few words are padded for the ranks of the program alone. Nil: they
+-- are fewer still, and stay whole.
+local function multiple(words)
+  for _, n in ipairs({ over or size(), size() }) do
+    if words % n == 0 then return end
+    local unit = words >= 8 * 128 * n and 128 * n or n
+    if 8 * (-words % unit) <= words then return unit end
+  end
 end
 
 function model()
   for _, op in ipairs(ops("gather")) do
-    local unit = looks_up(op) and multiple(op.inputs[1].shape[1], size())
+    local unit = looks_up(op) and multiple(op.inputs[1].shape[1])
     if unit then pad(op, unit) end
   end
   for _, op in ipairs(ops("cross_entropy")) do
     local logits = op.inputs[1]
     local product = maker(logits)
-    local unit = product and product.kind == "linear" and multiple(logits.shape[logits.ndim], size())
+    local unit = product and product.kind == "linear" and multiple(logits.shape[logits.ndim])
     if unit then pad(product, unit) end
   end
 end
