@@ -226,6 +226,54 @@ static int pin(lua_State *l) {
   return 1;
 }
 
+// -- Lists of ops that are gone -----------------------------------------------------------------
+
+// The ops of the graph in their order, before a change.
+static OpList before_change(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  OpList all = {0};
+  for_each_op(op, p->s->g)
+    vec_push(p->box.arena, &all, op);
+  return all;
+}
+
+// Which of the ops before a change a new op replaces, -1: none.  `from` to `to` are the ones that
+// are gone between its neighbours.
+static int replaced_by(const OpList *before, int from, int to, const Op *new) {
+  for (int i = from; i < to; i++)
+    if (before->at[i]->loc == new->loc) return i;
+  // A new op may come from the same place in the model as one elsewhere.
+  for (int i = 0; i < before->n; i++)
+    if (before->at[i]->loc == new->loc && !plan_there(before->at[i])) return i;
+  return from < to ? from : -1;
+}
+
+// After a change: in lists of the program, and in layers, new ops replace those that are gone.
+static void after_change(lua_State *l, const OpList *before) {
+  PlanProgram *p = program_of(l);
+  Arena *a = p->box.arena;
+  OpList *now = arena_array(a, OpList, before->n);
+  Op *new = p->s->g->first;
+  for (int i = 0; i <= before->n; i++) {
+    int from = i;
+    while (i < before->n && !plan_there(before->at[i]))
+      i++;
+    // New ops up to the next old one, in the order of those that they replace.
+    Op *end = i < before->n ? before->at[i] : NULL;
+    for (; new != end; new = new->next) {
+      int by = replaced_by(before, from, i, new);
+      if (by >= 0) vec_push(a, &now[by], new);
+      if (by >= from && by < i) from = by;
+    }
+    new = end ? end->next : NULL;
+  }
+  Vec(CutOp) cuts = {0};
+  for (int i = 0; i < before->n; i++)
+    if (!plan_there(before->at[i]))
+      vec_push(a, &cuts, ((CutOp){before->at[i], now[i].at, now[i].n}));
+  plan_after_cut(l, cuts.at, cuts.n);
+}
+
 // -- Changes of the model ----------------------------------------------------------------------
 
 // unpack(op): returns whether its result was a fused product.
@@ -237,9 +285,11 @@ static int unpack(lua_State *l) {
   Record *r = p->s->record;
   record_before(r, &op, 1);
   const char *name = record_op(r, op);
+  OpList before = before_change(l);
   if (!unpack_product(op, &done, p->box.d)) return FAIL(l, op->loc, "the product stays as it is");
   if (done && r) record_call(r, p->s->g, "unpack(%s)", name);
   plan_changed(p);
+  after_change(l, &before);
   lua_pushboolean(l, done);
   return 1;
 }
@@ -257,10 +307,12 @@ static int pad(lua_State *l) {
   const char *why;
   record_before(r, &op, 1);
   const char *name = record_op(r, op);
+  OpList before = before_change(l);
   if (!pad_vocabulary(op, n, &why, p->box.d))
     return FAIL(l, op->loc, "the vocabulary stays as it is");
   if (!why && r) record_call(r, p->s->g, "pad(%s, %lld)", name, (long long)n);
   plan_changed(p);
+  after_change(l, &before);
   lua_pushboolean(l, !why);
   if (why) lua_pushstring(l, why);
   return why ? 2 : 1;
@@ -317,12 +369,14 @@ static int put_in_slots(lua_State *l) {
   // The name for the record must be taken before the op is replaced.
   record_before(r, &op, 1);
   const char *name = record_op(r, op);
+  OpList before = before_change(l);
   if (!dispatch_experts(op, &to, p->box.d)) return FAIL(l, NULL, "the experts stay as they are");
   if (r)
     record_call(r, p->s->g,
                 "dispatch_experts(%s, { parts = %lld, capacity = %.17g, imbalance = %.17g })", name,
                 (long long)to.parts, capacity, imbalance);
   plan_changed(p);
+  after_change(l, &before);
   lua_pushinteger(l, to.capacity);
   return 1;
 }

@@ -10,6 +10,8 @@
 //     local list = layers()[1]
 //     coshard{ ops = list, pieces = 4 }
 //     recompute(list, true)
+//
+// The same holds after other changes of the model: unpack, pad, dispatch_experts (lua_changes.c).
 
 #include "base/vec.h"
 #include "ir/analysis/origin.h"
