@@ -339,7 +339,7 @@ static int64_t groups_of(const Graph *g, int64_t rows) {
 }
 
 // dispatch_experts(op, {parts=, capacity=, imbalance=}): puts the rows of the mixture of a
-// grouped_linear in slots.  Returns the number of slots of a part for each group.
+// grouped_linear in slots.  Returns the number of slots of a part for each group, and of all slots.
 static int put_in_slots(lua_State *l) {
   PlanProgram *p = program_of(l);
   Op *op = plan_op(l, 1);
@@ -378,7 +378,8 @@ static int put_in_slots(lua_State *l) {
   plan_changed(p);
   after_change(l, &before);
   lua_pushinteger(l, to.capacity);
-  return 1;
+  lua_pushinteger(l, to.capacity * to.parts * to.groups);
+  return 2;
 }
 
 // -- Recomputed and offloaded lists --------------------------------------------------------------

@@ -411,11 +411,30 @@ static int replicated(lua_State *l) {
   return 0;
 }
 
+// worst_case(op or value, message): notes that the plan has room for the worst case of data.
+static int worst_case(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
+  const Loc *loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
+  diag_remark(p->box.d, PROBLEM_worst_case, loc, "%.*s", LUA_MESSAGE, luaL_checkstring(l, 2));
+  diag_hint(p->box.d, "%s", problem_info[PROBLEM_worst_case].way_out);
+  return 0;
+}
+
 // -- The table of queries ----------------------------------------------------------------------
 
 const luaL_Reg plan_questions[] = {
-    {"glob", matches},          {"ops", list_ops},       {"op", find_op},
-    {"blocks", list_blocks},    {"layers", list_layers}, {"params", list_params},
-    {"graph", graph_name},      {"products", products},  {"refuse", refuse},
-    {"replicated", replicated}, {"size", axis_size},     {NULL, NULL},
+    {"glob", matches},
+    {"ops", list_ops},
+    {"op", find_op},
+    {"blocks", list_blocks},
+    {"layers", list_layers},
+    {"params", list_params},
+    {"graph", graph_name},
+    {"products", products},
+    {"refuse", refuse},
+    {"replicated", replicated},
+    {"size", axis_size},
+    {"worst_case", worst_case},
+    {NULL, NULL},
 };

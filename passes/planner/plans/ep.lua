@@ -10,8 +10,21 @@
 local capacity = 0  -- of the mean number of rows; 0: rows that the worst routing needs
 local imbalance = 1 -- rows of the busiest rank's experts, of the mean, for estimates
 
+-- Of "ep:150": slots for 1.5 times the mean.
+function numbers(list)
+  capacity = list[1].n / 100
+end
+
+-- Notes how many slots the worst routing costs.
+local function report(mixtures, slots, rows)
+  if capacity ~= 0 or slots <= rows then return end
+  worst_case(ops("grouped_linear")[1],
+    ("slots for the worst routing: %d for the %d rows of %s, %g times the memory and transfers of an even routing"):format(
+      slots, rows, mixtures == 1 and "a mixture" or ("each of %d mixtures"):format(mixtures), slots / rows))
+end
+
 function model()
-  local i = 1
+  local i, mixtures, most, of = 1, 0, 0, 0
   while ops("grouped_linear")[i] do
     local op = ops("grouped_linear")[i]
     local experts, parts = op.inputs[1].shape[1], size()
@@ -20,9 +33,14 @@ function model()
     if op:attribute("parts") then
       i = i + 1
     else
-      dispatch_experts(op, { parts = parts, capacity = capacity, imbalance = imbalance })
+      local rows = 1
+      for _, n in ipairs(op.inputs[3].shape) do rows = rows * n end
+      local slots = select(2, dispatch_experts(op, { parts = parts, capacity = capacity, imbalance = imbalance }))
+      mixtures = mixtures + 1
+      if slots > most then most, of = slots, rows end
     end
   end
+  report(mixtures, most, of)
 end
 
 -- Products of routed experts, and the ops between them, whose first dimension is the part.
