@@ -5,6 +5,9 @@
     balance    a loss that balances the experts is of the tokens of all ranks: it is a product of two means, and a mean of
                ranks' own products would be another.  Micro-batches, which would have their own, are refused
     too few    slots for the mean number of rows only: a run that needs more ends with a message, in place of losing rows
+    files      weights that --save and --export write, and a plan read back, with rows dropped and without
+    precision  the router computes in f32: in bf16 losses of dp are one rank's to rounding errors, and those of ep are as near to
+               losses in f32 as one rank's
 """
 
 import json
@@ -13,6 +16,7 @@ import random
 import sys
 
 from common import NNAOT, ROOT, check, compile_in_a_hurry, finish, read_log, run, scratch, worst_difference, write_npy
+from plans import read_weights, weights_difference
 
 sys.path.insert(0, str(ROOT / "tests" / "bench"))
 import paper_models  # noqa: E402
@@ -39,6 +43,7 @@ def capacity(folder):
     model.write_text(text)
     draw = random.Random(5)
     write_npy(data, [draw.randrange(WORDS) for _ in range(4 * ROWS * TOKENS)], (4 * ROWS, TOKENS), "<i8")
+    files(folder, model, loss, f"tokens={data}")
     for dtype, limit in ("f32", 1e-5), ("bf16", 0.01), ("f16", 0.01):
         compile_for(folder, model, loss, "dp", 1, "--dtype", dtype)
         want = train(folder, f"tokens={data}")
@@ -48,6 +53,48 @@ def capacity(folder):
             got = worst_difference(train(folder, f"tokens={data}"), want)
             check(f"losses of {plan} in {dtype}", got < limit, got)
             check(f"{plan} exchanges rows", sent["all_to_all"] > 0, sent)
+
+
+def files(folder, model, loss, data, *extra):
+    """Weights of ep=4 in files are one rank's, in the model's shapes; a plan that nnaot writes is the same plan."""
+    saved = {}
+    for plan, ranks in ("dp", 1), ("ep", 4):
+        compile_for(folder, model, loss, plan, ranks, *extra)
+        saved[plan] = to = [folder / f"{plan}.safetensors", folder / f"{plan}.onnx"]
+        export = ["--export", to[1]] if model.suffix == ".onnx" else []
+        run(folder / "run", "--input", data, "--steps", STEPS, "--save", to[0], *export)
+    got, want = (read_weights(saved[plan][0]) for plan in ("ep", "dp"))
+    check(f"weights of {model.name} in a file", weights_difference(got, want) < 1e-5, weights_difference(got, want))
+    if model.suffix == ".onnx":
+        values = got["experts.1.down"][1]
+        check("the exported model has them", values.tobytes() in saved["ep"][1].read_bytes())
+    hashes, text = [], folder / "mine.lua"
+    compile_plan(folder, model, loss, "ep", text, extra)
+    check("the plan in a file has slots", "dispatch_experts(" in text.read_text() or "expert_slots" in model.read_text("latin-1"))
+    for plan in "ep", text:
+        compile_plan(folder, model, loss, plan, folder / "plan.json", extra)
+        hashes.append(json.loads((folder / "plan.json").read_text())["plan_hash"])
+    check(f"a plan of {model.name} read back", hashes[0] == hashes[1])
+
+
+def compile_plan(folder, model, loss, plan, out, extra):
+    run(NNAOT, model, "-g", 4, "--plan", plan, "--loss", loss, "--optimizer", "adamw", "--init", "random:3", *extra,
+        "--emit", "plan", "-o", out)
+
+
+def precision(folder):
+    model, loss, data = ROOT / "tests/e2e/models/routed.onnx", "next_token(logits,input_ids)", folder / "ids.npy"
+    draw = random.Random(7)
+    write_npy(data, [draw.randrange(WORDS) for _ in range(8 * 16)], (8, 16), "<i8")
+    files(folder, model, loss, f"input_ids={data}", "--batch", 8)
+    losses = {}
+    for plan, ranks, dtype in ("dp", 1, "f32"), ("dp", 1, "bf16"), ("dp", 4, "bf16"), ("ep", 4, "bf16"):
+        compile_for(folder, model, loss, plan, ranks, "--batch", 8, "--dtype", dtype)
+        losses[plan, ranks, dtype] = train(folder, f"input_ids={data}")
+    exact, one, dp, ep = losses.values()
+    check("losses of dp in bf16 are one rank's", worst_difference(dp, one) < 1e-5, worst_difference(dp, one))
+    near, far = worst_difference(ep, exact), worst_difference(one, exact)
+    check("losses of ep in bf16 are as near to f32 as one rank's", near < 1.5 * far, (near, far))
 
 
 BALANCED = """module "balanced" phase=typed
@@ -130,4 +177,5 @@ if __name__ == "__main__":
         capacity(folder)
         balance(folder)
         too_few(folder)
+        precision(folder)
     finish()

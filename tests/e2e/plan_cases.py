@@ -190,6 +190,10 @@ PLANS = [
     ("ep", ["routed"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SUM, EXCHANGE]),
     ("dp=2,ep=2", ["routed"], [4], [], [SUM, EXCHANGE]),
     ("pp=2,ep=2", ["routed"], [4], ["--micro-batches", 2], [MOVE, SUM, EXCHANGE]),
+    ("recompute=1,ep=4", ["routed"], [4], [], [SUM, EXCHANGE]),
+    ("zero1=2,ep=2", ["routed"], [4], [], [SCATTER, GATHER, EXCHANGE]),
+    ("zero3=2,ep=2", ["routed"], [4], ["--micro-batches", 2], [SCATTER, GATHER, EXCHANGE]),
+    ("tp=2,ep=2", ["routed"], [4], [], [SUM, EXCHANGE]),
     ("dp", ["routed"], [4, 2], [], [SUM]),
     ("zero3", ["routed"], [4], [], [SCATTER, GATHER]),
     ("zero1", ["gnn", "tagger", "mixtral", "swin", "unet"], [4, 2, 8], [], [SCATTER, GATHER]),
@@ -211,6 +215,8 @@ RESUMES = [
     ("wide", ("tp2d", 4), ("tp3d", 8)),
     ("moe", ("dp", 2), ("zero1", 8)),
     ("bert", ("pp", 4), ("dp=2,tp=2", 4)),
+    ("routed", ("ep", 4), ("dp", 2)),
+    ("routed", ("zero1=2,ep=2", 4), ("ep", 2)),
 ]
 
 

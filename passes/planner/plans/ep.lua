@@ -37,7 +37,8 @@ function model()
       for _, n in ipairs(op.inputs[3].shape) do rows = rows * n end
       local slots = select(2, dispatch_experts(op, { parts = parts, capacity = capacity, imbalance = imbalance }))
       mixtures = mixtures + 1
-      if slots > most then most, of = slots, rows end
+      -- Other ranks are refused.
+      if parts == size() and slots > most then most, of = slots, rows end
     end
   end
   report(mixtures, most, of)
