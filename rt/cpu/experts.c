@@ -8,6 +8,7 @@
 
 #include <dnnl.h>
 
+#include "expert_slots.h"
 #include "indices.h"
 
 // -- Slots -----------------------------------------------------------------------------------
@@ -40,24 +41,6 @@
   }
 EXPERT_SLOTS(i32, int32_t)
 EXPERT_SLOTS(i64, int64_t)
-
-// Parts `from` and following of `all`, with `capacity` slots each for every group.
-typedef struct Slots {
-  const int64_t *at;
-  int64_t groups, rows, capacity, parts, from, all, inner;
-} Slots;
-
-static Slots slots_of(const int64_t *slots, const int64_t *slots_shape, int64_t ndim,
-                      const int64_t *shape, int64_t from, int64_t all) {
-  return (Slots){slots,
-                 slots_shape[0],
-                 slots_shape[1],
-                 shape[2],
-                 shape[0],
-                 from,
-                 all,
-                 product(shape + 3, ndim - 3)};
-}
 
 static int check_slots(const Slots *s) {
   for (int64_t i = 0; i < s->groups * s->rows; i++)

@@ -14,6 +14,7 @@
 // Scratch: 16 bytes per row for sorting, and half a byte for counting digits; for dispatch 4 bytes
 // per slot.
 
+#include "expert_slots.h"
 #include "move.cuh"
 #include "sort.cuh"
 
@@ -51,24 +52,6 @@ static __global__ void find_slots(int64_t *y, const T *x, int64_t rows, NnrtSlot
   }
 EXPERT_SLOTS(i32, int32_t)
 EXPERT_SLOTS(i64, int64_t)
-
-// Parts `from` and following of `all`, with `capacity` slots each for every group.
-struct Slots {
-  const int64_t *at;
-  int64_t groups, rows, capacity, parts, from, all, inner;
-};
-
-static Slots slots_of(const int64_t *slots, const int64_t *slots_shape, int64_t ndim,
-                      const int64_t *shape, int64_t from, int64_t all) {
-  return Slots{slots,
-               slots_shape[0],
-               slots_shape[1],
-               shape[2],
-               shape[0],
-               from,
-               all,
-               product(shape + 3, ndim - 3)};
-}
 
 // The place of row i among those of all slots; -1: it has none here.
 static __device__ inline int64_t place_of(Slots s, int64_t i, bool report, Finder f) {
@@ -183,18 +166,13 @@ static int sort_rows(Experts x, Sorted *out) {
   if (x.rows >= (int64_t)1 << 30)
     return nnrt_error(NNRT_UNSUPPORTED, "grouped_linear: %lld rows are too many",
                       (long long)x.rows);
-  int64_t list = round_256(x.rows * (int64_t)sizeof(uint32_t));
-  int64_t blocks = (x.rows + SORT_TILE - 1) / SORT_TILE;
-  int64_t counts = round_256(blocks * DIGITS * (int64_t)sizeof(uint32_t));
-  char *scratch = (char *)nnrt_gpu_scratch(4 * list + counts);
-  if (!scratch) return NNRT_MEMORY;
-  uint32_t *keys[] = {(uint32_t *)scratch, (uint32_t *)(scratch + list)};
-  uint32_t *places[] = {(uint32_t *)(scratch + 2 * list), (uint32_t *)(scratch + 3 * list)};
+  SortLists lists;
+  if (!sort_lists(x.rows, 0, &lists)) return NNRT_MEMORY;
   int where;
-  int code =
-      launch(make_expert_keys, blocks_for(x.rows), BLOCK, 0, keys[0], places[0], x, finder());
-  if (!code) code = sort(keys, places, (uint32_t *)(scratch + 4 * list), (int)x.rows, x.n, &where);
-  if (!code) *out = Sorted{keys[where], places[where]};
+  int code = launch(make_expert_keys, blocks_for(x.rows), BLOCK, 0, lists.keys[0], lists.places[0],
+                    x, finder());
+  if (!code) code = sort(&lists, (int)x.rows, x.n, &where);
+  if (!code) *out = Sorted{lists.keys[where], lists.places[where]};
   return code;
 }
 

@@ -184,26 +184,24 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_ndim,
   if (a.n * columns == 0) return NNRT_OK;
   int code = adds ? NNRT_OK : nnrt_zero(dx, a.n * columns * (int64_t)sizeof *dx);
   if (code || count == 0) return code;
-  // Scratch: keys and places, twice each; counts; shares.
   int64_t pieces = (count + PLACES - 1) / PLACES;
-  int64_t list = round_256(count * (int64_t)sizeof(uint32_t));
-  int64_t blocks = (count + SORT_TILE - 1) / SORT_TILE;
-  int64_t counts = round_256(blocks * DIGITS * (int64_t)sizeof(uint32_t));
   int64_t shares = pieces * 2 * columns * (int64_t)sizeof(float);
-  char *scratch = (char *)nnrt_gpu_scratch(4 * list + counts + shares);
-  if (!scratch) return NNRT_MEMORY;
-  uint32_t *keys[] = {(uint32_t *)scratch, (uint32_t *)(scratch + list)};
-  uint32_t *places[] = {(uint32_t *)(scratch + 2 * list), (uint32_t *)(scratch + 3 * list)};
+  SortLists lists;
+  if (!sort_lists(count, shares, &lists)) return NNRT_MEMORY;
   int where;
   // Indices sorted by row make the order of each sum fixed.
-  code = launch(make_keys, blocks_for(count), BLOCK, 0, keys[0], places[0], indices, a.n,
-                (int)count, finder());
-  if (!code) code = sort(keys, places, (uint32_t *)(scratch + 4 * list), (int)count, a.n, &where);
+  code = launch(make_keys, blocks_for(count), BLOCK, 0, lists.keys[0], lists.places[0], indices,
+                a.n, (int)count, finder());
+  if (!code) code = sort(&lists, (int)count, a.n, &where);
   if (code) return code;
-  Sums s = {dx,          (float *)(scratch + 4 * list + counts),
-            keys[where], places[where],
-            (int)count,  a.n,
-            a.inner,     columns,
+  Sums s = {dx,
+            (float *)lists.more,
+            lists.keys[where],
+            lists.places[where],
+            (int)count,
+            a.n,
+            a.inner,
+            columns,
             adds};
   // Whole warps, as few as the columns need.
   int threads = (int)(columns < BLOCK ? (columns + WARP - 1) / WARP * WARP : BLOCK);

@@ -56,20 +56,15 @@ static int scatter(T *y, const T *x, const void *at, const T *u, int64_t x_ndim,
   if (a.n * columns == 0) return NNRT_OK;
   int code = y == x ? NNRT_OK : nnrt_copy(y, x, a.n * columns * (int64_t)sizeof *y);
   if (code || count == 0) return code;
-  int64_t list = round_256(count * (int64_t)sizeof(uint32_t));
-  int64_t blocks = (count + SORT_TILE - 1) / SORT_TILE;
-  int64_t counts = round_256(blocks * DIGITS * (int64_t)sizeof(uint32_t));
-  char *scratch = (char *)nnrt_gpu_scratch(4 * list + counts);
-  if (!scratch) return NNRT_MEMORY;
-  uint32_t *keys[] = {(uint32_t *)scratch, (uint32_t *)(scratch + list)};
-  uint32_t *places[] = {(uint32_t *)(scratch + 2 * list), (uint32_t *)(scratch + 3 * list)};
+  SortLists lists;
+  if (!sort_lists(count, 0, &lists)) return NNRT_MEMORY;
   int where;
-  code = launch(make_keys, blocks_for(count), BLOCK, 0, keys[0], places[0], indices, a.n,
-                (int)count, finder());
-  if (!code) code = sort(keys, places, (uint32_t *)(scratch + 4 * list), (int)count, a.n, &where);
+  code = launch(make_keys, blocks_for(count), BLOCK, 0, lists.keys[0], lists.places[0], indices,
+                a.n, (int)count, finder());
+  if (!code) code = sort(&lists, (int)count, a.n, &where);
   if (code) return code;
-  return launch(combine_rows<Op, T>, blocks_for(count * columns), BLOCK, 0, y, u, keys[where],
-                places[where], count, a.n, a.inner, columns);
+  return launch(combine_rows<Op, T>, blocks_for(count * columns), BLOCK, 0, y, u, lists.keys[where],
+                lists.places[where], count, a.n, a.inner, columns);
 }
 
 // T is the element type, or the unsigned integer of its bits: sums and products wrap around.

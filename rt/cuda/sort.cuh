@@ -101,17 +101,39 @@ static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, c
   }
 }
 
-// Sorts.  Returns 0 or 1: the result is in keys[0] and places[0], or in keys[1] and places[1].
-static int sort(uint32_t *const *keys, uint32_t *const *places, uint32_t *counts, int count,
-                int64_t n, int *out_where) {
+// The lists of a sort, in scratch: keys and places, twice each; counts; `more` bytes of the caller.
+struct SortLists {
+  uint32_t *keys[2], *places[2], *counts;
+  char *more;
+};
+
+// False: there is no memory.
+static bool sort_lists(int64_t count, int64_t more, SortLists *out) {
+  int64_t list = round_256(count * (int64_t)sizeof(uint32_t));
+  int64_t blocks = (count + SORT_TILE - 1) / SORT_TILE;
+  int64_t counts = round_256(blocks * DIGITS * (int64_t)sizeof(uint32_t));
+  char *scratch = (char *)nnrt_gpu_scratch(4 * list + counts + more);
+  if (!scratch) return false;
+  for (int i = 0; i < 2; i++) {
+    out->keys[i] = (uint32_t *)(scratch + i * list);
+    out->places[i] = (uint32_t *)(scratch + (2 + i) * list);
+  }
+  out->counts = (uint32_t *)(scratch + 4 * list);
+  out->more = scratch + 4 * list + counts;
+  return true;
+}
+
+// Sorts keys below n from keys[0] and places[0].  Returns 0 or 1: the result is there, or in
+// keys[1] and places[1].
+static int sort(const SortLists *l, int count, int64_t n, int *out_where) {
   // A digit per round, as far as the largest key has bits.
   int blocks = (count + SORT_TILE - 1) / SORT_TILE, now = 0;
   for (int shift = 0; shift < 32 && n >> shift > 0; shift += DIGIT_BITS, now = !now) {
-    int code = launch(count_digits, blocks, BLOCK, 0, counts, keys[now], count, shift);
-    if (!code) code = launch(sum_counts, 1, BLOCK, 0, counts, blocks * DIGITS);
+    int code = launch(count_digits, blocks, BLOCK, 0, l->counts, l->keys[now], count, shift);
+    if (!code) code = launch(sum_counts, 1, BLOCK, 0, l->counts, blocks * DIGITS);
     if (!code)
-      code = launch(move_by_digit, blocks, BLOCK, 0, keys[!now], places[!now], keys[now],
-                    places[now], counts, count, shift);
+      code = launch(move_by_digit, blocks, BLOCK, 0, l->keys[!now], l->places[!now], l->keys[now],
+                    l->places[now], l->counts, count, shift);
     if (code) return code;
   }
   *out_where = now;
