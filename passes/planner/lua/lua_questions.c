@@ -411,14 +411,23 @@ static int replicated(lua_State *l) {
   return 0;
 }
 
-// worst_case(op or value, message): notes that the plan has room for the worst case of data.
-static int worst_case(lua_State *l) {
+static int remark(lua_State *l, ProblemKind kind) {
   PlanProgram *p = program_of(l);
   bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
   const Loc *loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
-  diag_remark(p->box.d, PROBLEM_worst_case, loc, "%.*s", LUA_MESSAGE, luaL_checkstring(l, 2));
-  diag_hint(p->box.d, "%s", problem_info[PROBLEM_worst_case].way_out);
+  diag_remark(p->box.d, kind, loc, "%.*s", LUA_MESSAGE, luaL_checkstring(l, 2));
+  diag_hint(p->box.d, "%s", problem_info[kind].way_out);
   return 0;
+}
+
+// worst_case(op or value, message): notes that the plan has memory for the worst case of data.
+static int worst_case(lua_State *l) {
+  return remark(l, PROBLEM_worst_case);
+}
+
+// dense_routing(op or value, message): notes that all experts compute all rows.
+static int dense_routing(lua_State *l) {
+  return remark(l, PROBLEM_dense_routing);
 }
 
 // -- The table of queries ----------------------------------------------------------------------
@@ -436,5 +445,6 @@ const luaL_Reg plan_questions[] = {
     {"replicated", replicated},
     {"size", axis_size},
     {"worst_case", worst_case},
+    {"dense_routing", dense_routing},
     {NULL, NULL},
 };

@@ -23,7 +23,16 @@ local function report(mixtures, slots, rows)
       slots, rows, mixtures == 1 and "a mixture" or ("each of %d mixtures"):format(mixtures), slots / rows))
 end
 
+-- Notes that a mixture is none that rows are routed to.
+local function report_dense()
+  local choice = ops("top_k")[1] or ops("arg_max")[1]
+  if choice and #ops("expert_slots") == 0 then
+    dense_routing(choice, "the choice of experts is no routing: all experts compute all rows")
+  end
+end
+
 function model()
+  if not ops("grouped_linear")[1] then report_dense() end
   local i, mixtures, most, of = 1, 0, 0, 0
   while ops("grouped_linear")[i] do
     local op = ops("grouped_linear")[i]
