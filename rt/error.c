@@ -252,7 +252,9 @@ int nnrt_found(enum NnrtFound kind, long long value, long long place, long long 
     fail_hint = "to ignore such labels, as PyTorch does, compile with ignore_index=-100 in --loss";
   if (kind == FOUND_length) fail_hint = "a length counts the time steps of its row";
   if (kind == FOUND_capacity) {
-    fail_hint = "give the plan's experts a larger capacity, or 0, which no step exceeds";
+    fail_hint =
+        "give the experts a larger capacity, as in --plan ep:200, or none, as in --plan ep, "
+        "which no step exceeds";
     return nnrt_error(NNRT_INDEX,
                       "more than %lld rows of group %lld go to part %lld of the experts", limit - 1,
                       place, value);
