@@ -8,7 +8,7 @@
 // stages of the kind on one device are one of ours, as at the turn of zb-v.
 //
 //     interlaced    E(1, m)  F(0, m) … F(3, m)  E(2, m)  E(3, m)  B(3, m) … B(0, m)  E(4, m)
-//     segments      F0 @all  F1 @s0  … F4 @s3   F5 @all  B5 @all  B4 @s3  … B1 @s0   B5.2 @all
+//     segments      F0 @all  F1 @s0  … F4 @s3   F5 @all  B5 @all  B4 @s3  … B1 @s0   B0 @all
 //
 //     3f1b          F(0, m, 1)  F(1, m, 1)  F(0, m, 2)  F(1, m, 2)  F(0, m, 3)  F(1, m, 3)  B(1, m) …
 //     segments      F0 @s0      F1 @s1      F2 @s0      F3 @s1      F4 @s0      F5 @s1      B5 @s1  …

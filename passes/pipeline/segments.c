@@ -26,9 +26,11 @@ typedef struct Finder {
   Segments *out;
   int *turn;          // by op id: turn of its piece, from 1; 0: no pieces
   int *depth;         // by op id: the most hops on a path to it
+  int *latest;        // by op id: the largest depth that does not delay the deepest op
   int *place;         // by op id: the depth of its segment
   bool *apart;        // by op id: serves one gradient of a weight only
-  bool *anchor;       // by slot and depth: an op there has readers on other devices
+  bool *anchor;       // by slot and depth: an op there determines a segment (find_anchors)
+  bool *chained;      // by slot: its anchors are of ops without slack
   int deepest, *last; // largest depth: of all; by slot
 } Finder;
 
@@ -87,6 +89,24 @@ static void find_depths(Finder *f) {
     }
 }
 
+// The depth before which the readers leave no room for the op; `of`: the depth of each reader.
+static int limit_of(const Finder *f, const Op *op, const int *of) {
+  int limit = f->deepest;
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i]) {
+      if (!loops(f, u->user)) continue;
+      int at = of[u->user->id] - (set_of(f, u->user) != set_of(f, op));
+      if (at < limit) limit = at;
+    }
+  return limit;
+}
+
+static void find_latest(Finder *f) {
+  f->latest = arena_array(f->arena, int, f->g->n_ops);
+  for (const Op *op = f->g->last; op; op = op->prev)
+    if (loops(f, op)) f->latest[op->id] = limit_of(f, op, f->latest);
+}
+
 static bool others_get(const Finder *f, const Op *op) {
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i])
@@ -99,15 +119,24 @@ static int slot_of(const Finder *f, const Op *op) {
   return (2 * set_of(f, op) + is_back(f, op)) * (f->pieces + 1) + f->turn[op->id];
 }
 
+// Marks the depths of ops with readers on other devices: of those without slack, if the slot has
+// any.
 static void find_anchors(Finder *f) {
   int n = 2 * f->out->n_sets * (f->pieces + 1);
   f->anchor = arena_array(f->arena, bool, n *(f->deepest + 1));
+  f->chained = arena_array(f->arena, bool, n);
   f->last = arena_array(f->arena, int, n);
   for_each_op(op, f->g) {
     if (!loops(f, op)) continue;
     int slot = slot_of(f, op), depth = f->depth[op->id];
-    if (others_get(f, op)) f->anchor[slot * (f->deepest + 1) + depth] = true;
+    f->chained[slot] |= others_get(f, op) && depth == f->latest[op->id];
     if (depth > f->last[slot]) f->last[slot] = depth;
+  }
+  for_each_op(op, f->g) {
+    if (!loops(f, op) || !others_get(f, op)) continue;
+    int slot = slot_of(f, op), depth = f->depth[op->id];
+    if (f->chained[slot] && depth != f->latest[op->id]) continue;
+    f->anchor[slot * (f->deepest + 1) + depth] = true;
   }
 }
 
@@ -118,13 +147,31 @@ static int next_anchor(const Finder *f, const Op *op) {
   return f->last[slot];
 }
 
+// The anchor of an op with readers on other devices: the last one before its readers in forward, so
+// that its result is saved for a short time, and the next one in backward, so that its operands
+// are; its own depth if there is none.
+static int anchor_of(const Finder *f, const Op *op) {
+  int slot = slot_of(f, op), own = f->depth[op->id], best = own;
+  if (!f->chained[slot]) return own;
+  const bool *anchor = &f->anchor[slot * (f->deepest + 1)];
+  for (int depth = own, limit = limit_of(f, op, f->place); depth <= limit; depth++) {
+    if (!anchor[depth]) continue;
+    best = depth;
+    if (is_back(f, op)) break;
+  }
+  return best;
+}
+
 static void find_places(Finder *f) {
   // From the last op to the first, so that readers have a place before their operands.
   f->place = arena_array(f->arena, int, f->g->n_ops);
   for (const Op *op = f->g->last; op; op = op->prev) {
     if (!loops(f, op)) continue;
     f->place[op->id] = f->depth[op->id];
-    if (others_get(f, op)) continue;
+    if (others_get(f, op)) {
+      f->place[op->id] = anchor_of(f, op);
+      continue;
+    }
     // An op is with its first reader of the same part, unless other devices get its result.
     int first = INT_MAX;
     for (int i = 0; i < op->n_out; i++)
@@ -246,18 +293,64 @@ static void number_stages(const Finder *f) {
     }
 }
 
-// The stage that a segment reads most; without reads, the last stage on its devices, or the last.
-static int stage_of(const Segments *s, int segment, const int *reads) {
-  int best = s->n_stages ? s->n_stages - 1 : 0, most = 0;
+// Counts by backward segment and stage, at [segment * n_stages + stage], on the same devices and in
+// the same piece.  Values of weights alone tie to no stage.
+typedef struct Ties {
+  int *gradients; // ops of the segment that are gradients of ops of the stage
+  int *reads;     // forward values of the stage that it reads
+} Ties;
+
+static void count_tie(const Finder *f, const Op *op, const Op *forward, int *count) {
+  const Segments *s = f->out;
+  const Segment *to = &s->at[s->of[op->id] - 1], *from = &s->at[s->of[forward->id] - 1];
+  if (from->kind == WORK_F && from->set == to->set && from->piece == to->piece)
+    count[(to - s->at) * s->n_stages + from->stage]++;
+}
+
+static Ties find_ties(const Finder *f) {
+  const Graph *g = f->g;
+  size_t n = (size_t)f->out->n * (size_t)(f->out->n_stages + 1);
+  Ties t = {arena_array(f->arena, int, n), arena_array(f->arena, int, n)};
+  const bool *of_weights = ops_of_weights(g, f->arena);
+  // The forward ops of each number of the model: several may replace one.
+  int n_numbers = 0;
+  for_each_op(op, g)
+    if (op->of > n_numbers) n_numbers = op->of;
+  const Op **first = arena_array(f->arena, const Op *, n_numbers + 1);
+  const Op **next = arena_array(f->arena, const Op *, g->n_ops);
+  for_each_op(op, g) {
+    if (!loops(f, op) || is_back(f, op) || !op->of || of_weights[op->id]) continue;
+    next[op->id] = first[op->of];
+    first[op->of] = op;
+  }
+  for_each_op(op, g) {
+    if (!loops(f, op)) continue;
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (loops(f, made) && !of_weights[made->id]) count_tie(f, op, made, t.reads);
+    }
+    for (const Op *k = is_back(f, op) && op->of ? first[op->of] : NULL; k; k = next[k->id])
+      count_tie(f, op, k, t.gradients);
+  }
+  return t;
+}
+
+// The stage with the most gradients in a segment; without any, the one that it reads most; without
+// reads, the last stage on its devices, or the last.
+static int stage_of(const Segments *s, int segment, const Ties *ties) {
+  int best = s->n_stages ? s->n_stages - 1 : 0;
   for (int i = 0; i < s->n; i++)
     if (s->at[i].kind == WORK_F && s->at[i].set == s->at[segment].set &&
         s->at[i].piece == s->at[segment].piece)
       best = s->at[i].stage;
-  for (int i = 0; i < s->n_stages; i++)
-    if (reads[segment * s->n_stages + i] > most) {
-      most = reads[segment * s->n_stages + i];
-      best = i;
-    }
+  const int *gradients = &ties->gradients[segment * s->n_stages];
+  const int *reads = &ties->reads[segment * s->n_stages];
+  for (int i = 0, most = 0, most_reads = 0; i < s->n_stages; i++) {
+    if (gradients[i] < most || (gradients[i] == most && reads[i] <= most_reads)) continue;
+    most = gradients[i];
+    most_reads = reads[i];
+    best = i;
+  }
   return best;
 }
 
@@ -370,28 +463,17 @@ Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   }
   // Every op of the loop gets a place, and with it a segment.
   find_depths(&f);
+  find_latest(&f);
   find_anchors(&f);
   find_places(&f);
   find_apart(&f);
   make_segments(&f);
-  // Forwards define the stages; backwards join them by the values that they read.
+  // Forwards define the stages, which backwards join.
   find_relays(&f);
   number_stages(&f);
-  // A segment belongs to the stage of which it reads the most forward values, weights aside.
-  const Segments *s = &out;
-  const bool *of_weights = ops_of_weights(g, a);
-  int *reads = arena_array(a, int, s->n *(s->n_stages + 1));
-  for_each_op(op, g)
-    for (int i = 0; loops(&f, op) && i < op->n_in; i++) {
-      const Op *made = op->in[i].value->def;
-      if (!loops(&f, made) || of_weights[made->id]) continue;
-      int from = s->of[made->id] - 1, to = s->of[op->id] - 1;
-      if (s->at[from].kind == WORK_F && s->at[from].set == s->at[to].set &&
-          s->at[from].piece == s->at[to].piece)
-        reads[to * s->n_stages + s->at[from].stage]++;
-    }
+  const Ties ties = find_ties(&f);
   for (int i = 0; i < out.n; i++)
-    if (out.at[i].kind != WORK_F) out.at[i].stage = stage_of(&out, i, reads);
+    if (out.at[i].kind != WORK_F) out.at[i].stage = stage_of(&out, i, &ties);
   find_common(&f);
   name_segments(&f);
   return out;

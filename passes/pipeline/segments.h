@@ -8,12 +8,15 @@
 //     %g = move %d           : … @s0 backward       B0
 //
 // Every op of the loop has a depth: the largest number of hops, between sets of devices, on a path
-// to it. A segment is the ops of one depth on the same devices in the same part of the step. An op
-// with readers on other devices runs as early as possible, at its own depth. Any other op gets the
-// smallest depth of its readers. If it has none in the loop, it gets the depth of the next op with
-// readers on other devices, or the largest depth there. So no op is a segment of its own without
-// need. Hops lead to deeper segments, and only gradients read gradients, so segments never wait for
-// each other in a circle.
+// to it. A segment is the ops of one depth on the same devices in the same part of the step. Ops
+// without slack, those on a longest path, define the depths of their devices. An op with slack and
+// with readers on other devices takes one of these depths before its readers, in forward the last,
+// in backward the next; if there is none, its own. So the first layers of a decoder, which wait for
+// no encoder, are in the chunk of the model on their rank. Any other op gets the smallest depth of
+// its readers. If it has none in the loop, it gets the depth of the next op with readers on other
+// devices, or the largest depth there. So no op is a segment of its own without need. Hops lead to
+// deeper segments, and only gradients read gradients, so segments never wait for each other in a
+// circle.
 //
 // An op that waits for nothing, and runs on the devices of several stages, is in no stage. It is
 // common to them:
@@ -27,9 +30,11 @@
 //     %h = move %a              : … @s1                F1.2   of @s0; @s1 begins later, as F1
 //     %i = move %h              : … @s2                F2
 //
-// Stages count from 0, in the order of their forwards. A backward belongs to the stage from which
-// it reads the most forward values, without those of weights alone. With `split`, backward ops that serve only one gradient of a
-// weight are separate segments (W): no other gradient waits for them.
+// Stages count from 0, in the order of their forwards. A backward belongs to the stage with the
+// most ops of which it has gradients, or else to the one from which it reads the most forward
+// values, without those of weights alone: a value that many layers read, such as the seed of
+// dropouts, is of the first. With `split`, backward ops that serve only one gradient of a weight
+// are separate segments (W): no other gradient waits for them.
 //
 // With `by_piece`, each piece of the model has segments of its own, and pieces run in turn: forward
 // from the first, backward from the last. An op of no piece, such as a sum over pieces, has the

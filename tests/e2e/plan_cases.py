@@ -51,9 +51,10 @@ SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatt
 SLOW = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "slow.lua")]
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
 ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
-INTERLACED, SIDE_BRANCH, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES, OWN = (
+INTERLACED, SIDE_BRANCH, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES, OWN, THREE_CHUNKS = (
     str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
-    for name in ["interlaced", "side_branch", "spread", "unequal", "cheapest", "carved", "carved_stages", "own"])
+    for name in ["interlaced", "side_branch", "spread", "unequal", "cheapest", "carved", "carved_stages", "own",
+                 "three_chunks"])
 # Plan, models, the most typical first, numbers of ranks, more flags, and the kinds of collectives that such a step must
 # send, or it would be another plan.
 PLANS = [
@@ -142,6 +143,7 @@ PLANS = [
     ("pp_interlaced=4,tp=2", ["t5"], [8], ["--micro-batches", 8], [MOVE, SUM]),
     (SIDE_BRANCH, ["t5"], [2], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interleaved", ["t5"], [4, 2], ["--micro-batches", 8], [MOVE]),
+    (THREE_CHUNKS, ["gpt", "moe", "t5"], [2, 4], ["--micro-batches", 8], [MOVE]),
     ("pp_3f1b", ["recycle"], [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_3f1b", ["evoformer"], [2, 4], ["--micro-batches", 4], [MOVE]),
     ("pp_3f1b=2,recompute=1", ["evoformer"], [2], ["--micro-batches", 4], [MOVE]),

@@ -411,7 +411,7 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   p.batch = splittable_batch_dims(s, s->scratch);
   int forwards = wish->forwards > 1 ? wish->forwards : 1;
   UnitOptions units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1,
-                       wish->ways || wish->pieces, wish->among};
+                       wish->ways || wish->pieces, chunks, wish->among};
   p.units = units_find(s, axis, &units, s->scratch);
   if (!check_ways(&p, wish, d) || !check_sizes(&p, wish, d) || !check_units(&p, wish, d))
     return false;

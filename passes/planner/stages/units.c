@@ -7,6 +7,7 @@
 
 #include "units.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -291,6 +292,21 @@ static void add_members(const Finder *f, const Member *m, int n, double most, Op
   }
 }
 
+// Puts broadcasts into the first unit that reads them: their operands have fewer bytes to send.
+static void join_broadcasts(Finder *f, const Ops *order) {
+  for (int i = order->n - 1; i >= 0; i--) {
+    const Op *op = order->at[i];
+    int first = INT_MAX;
+    if (op->kind != OP_broadcast || f->of_op[op->id] < 0) continue;
+    for_each_use(u, op->out[0]) {
+      if (!u->user || !is_model(u->user)) continue;
+      int unit = f->of_op[u->user->id];
+      if (unit < first) first = unit;
+    }
+    if (first > f->of_op[op->id] && first < INT_MAX) f->of_op[op->id] = first;
+  }
+}
+
 static void find_fine(Finder *f, const Ops *order) {
   f->heads.n = 0;
   for (int i = 0; i < order->n; i++) {
@@ -315,6 +331,7 @@ static void find_fine(Finder *f, const Ops *order) {
     } else
       *unit = follows(f, op);
   }
+  join_broadcasts(f, order);
 }
 
 // -- Merging -------------------------------------------------------------------------------------
@@ -379,6 +396,45 @@ static void find_units(Finder *f) {
     done += work[i];
   }
   merge(f, to);
+}
+
+// -- Chains --------------------------------------------------------------------------------------
+
+// Whether an op of the unit depends on a link of the last unit of the chain; those that do, by op
+// id, are its links.
+static bool find_links(const Finder *f, int unit, const int *to, int last, bool *link) {
+  bool found = false;
+  for_each_op(op, f->s->g) {
+    if (!is_model(op) || f->of_op[op->id] != unit) continue;
+    link[op->id] = false;
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      int from = def ? f->of_op[def->id] : UNIT_none;
+      if (from < 0 || !link[def->id]) continue;
+      link[op->id] |= from == unit || (from < unit && to[from] == last);
+    }
+    found |= link[op->id];
+  }
+  return found;
+}
+
+// Merges units so that a path from the first to the last leads through each. Then any stages of
+// consecutive units are that many hops deep (pipeline/segments.h): no stage has only ops that wait
+// for none before it, such as the first layer of a decoder. Units that are too few then stay.
+static void chain_units(Finder *f) {
+  int n = f->heads.n, *to = arena_array(f->arena, int, n), last = 0;
+  bool *link = arena_array(f->arena, bool, f->s->g->n_ops);
+  for_each_op(op, f->s->g)
+    link[op->id] = is_model(op) && f->of_op[op->id] == 0;
+  for (int unit = 1; unit < n; unit++) {
+    bool follows_last = find_links(f, unit, to, last, link);
+    to[unit] = follows_last ? ++last : last;
+    // It joins the last unit, and its links are those that depend on the unit before that.
+    if (!follows_last) find_links(f, unit, to, last - 1, link);
+    for_each_op(op, f->s->g)
+      if (!last && is_model(op) && f->of_op[op->id] == unit) link[op->id] = true;
+  }
+  if (last + 1 >= f->wish->least) merge(f, to);
 }
 
 // -- Pieces --------------------------------------------------------------------------------------
@@ -492,6 +548,7 @@ Units units_find(const Sharding *s, int axis, const UnitOptions *wish, Arena *a)
     }
   }
   find_units(&f);
+  if (wish->chained) chain_units(&f);
   if (wish->pieces) add_twins(&f);
   // The first and the last op of each unit.
   Units out = {f.heads.n, f.of_op, arena_array(a, Op *, f.heads.n),

@@ -10,6 +10,12 @@
 // are in no unit, and neither are ops that read from held ops only. Masks and positions, which
 // depend on no weight, have no unit: they run on the ranks of their readers (assign.h).
 //
+// A broadcast is in the first unit that reads it, as its operand has fewer bytes to send.
+//
+// Of chained units, which several stages on each rank need, each depends on the one before it, so
+// that each run of units waits for the one before: units that do not, such as the first layer of a
+// decoder beside its encoder, or experts beside one another, are one with the unit before them.
+//
 // In a model that goes through the same layers several times, as AlphaFold recycles, a layer of all
 // these forwards is one unit: an op that reads a weight joins the earlier reader with the same
 // operand of an op of the same kind; an op that reads none joins the op at its position after such
@@ -38,6 +44,7 @@ typedef struct UnitOptions {
   int least;  // the least number of units, if the model has as many
   bool again; // a layer of all forwards is one unit
   bool pieces;
+  bool chained;      // each unit depends on the one before it, if that leaves `least`
   const bool *among; // by op id: others are held; NULL: all are in units
 } UnitOptions;
 
