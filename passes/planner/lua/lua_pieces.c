@@ -27,7 +27,11 @@ enum { MAX_PIECES = 1024 };
 static PieceSizes check_sizes(lua_State *l, int arg) {
   PieceSizes s = {0};
   bool equal = !lua_istable(l, arg);
-  lua_Integer n = equal ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
+  int whole = 1;
+  lua_Integer n = equal ? lua_tointegerx(l, arg, &whole) : (lua_Integer)lua_rawlen(l, arg);
+  if (!whole)
+    FAIL(l, NULL, "the number of pieces is a whole number, or a list of their sizes, not %s",
+         lua_isnone(l, arg) ? "nil" : steady_text(l, arg));
   if (n < 1 || n > MAX_PIECES) FAIL(l, NULL, "pieces wants 1 to %d pieces", MAX_PIECES);
   int *at = arena_array(program_of(l)->box.arena, int, n);
   for (s.at = at; s.n < n; s.sum += at[s.n++]) {
@@ -37,6 +41,7 @@ static PieceSizes check_sizes(lua_State *l, int arg) {
     at[s.n] = (int)size;
   }
   // Interleaved rows are slices with a stride, the same for all pieces.
+  if (!lua_isnoneornil(l, arg + 1)) luaL_checktype(l, arg + 1, LUA_TBOOLEAN);
   s.dealt = lua_toboolean(l, arg + 1);
   for (int i = 1; s.dealt && i < s.n; i++)
     if (at[i] != *at) FAIL(l, NULL, "rows dealt in turn have equal pieces");
@@ -189,6 +194,7 @@ static const char *sizes_text(Arena *a, const PieceSizes *s) {
 static void check_coshard(lua_State *l) {
   static const char *const names[] = {"ops", "pieces", "skip"};
   luaL_checktype(l, 1, LUA_TTABLE);
+  if (lua_gettop(l) > 1) FAIL(l, NULL, "coshard takes a table, and nothing else");
   for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
     bool known = false;
     for (size_t i = 0; i < sizeof names / sizeof *names && lua_type(l, -2) == LUA_TSTRING; i++)
