@@ -12,13 +12,15 @@
 #include "rt/nearest.h"
 
 void onnx_detach_begin(Import *im) {
-  // Globs are separated by commas, too.
-  for (int i = 0; i < im->o->n_detached; i++)
-    for (const char *at = im->o->detached[i]; *at;) {
-      size_t n = strcspn(at, ",");
-      if (n) vec_push(im->a, &im->detach, ((DetachGlob){.glob = str_copy_n(im->a, at, n)}));
-      at += n + (at[n] == ',');
+  // Globs are separated by commas, too; an empty one matches no node.
+  for (int i = 0; i < im->o->n_detached; i++) {
+    const char *at = im->o->detached[i];
+    for (size_t n;; at += n + 1) {
+      n = strcspn(at, ",");
+      vec_push(im->a, &im->detach, ((DetachGlob){.glob = str_copy_n(im->a, at, n)}));
+      if (!at[n]) break;
     }
+  }
 }
 
 bool onnx_is_detached(Import *im, const Scope *scope, const Onnx__NodeProto *node) {

@@ -60,7 +60,7 @@ static const Field fields[] = {
     FIELD(reserve, NUMBER, false, "bytes", 1, 1e18),
     FIELD(launch, NUMBER, true, SECONDS),
     FIELD(host, NUMBER, true, "bytes/s", 1e6, 1e18),
-    FIELD(half_efficiency, NUMBER, true, "share of `half`", 0.01, 1),
+    FIELD(half_efficiency, NUMBER, true, "", 0.01, 1),
     FIELD(dispatch, NUMBER, true, SECONDS),
     FIELD(host_node, NUMBER, false, "bytes/s", 1e6, 1e18),
     FIELD(host_update, NUMBER, false, "bytes/s", 1e6, 1e18),
@@ -101,8 +101,9 @@ static const LuaField *find_field(const LuaTable *t, const char *name) {
 static bool read_number(const LuaField *f, const Field *as, double *out, Diag *d) {
   bool ok = f->kind == LUA_FILE_number && f->number >= 0 && f->number <= as->most;
   if (!ok || (f->number > 0 && f->number < as->least))
-    return diag_error(d, f->loc, "'%s' must be a number of %s from %g to %g%s", f->name, as->unit,
-                      as->least, as->most, as->least > 0 ? ", or 0 if it is not known" : "");
+    return diag_error(d, f->loc, "'%s' must be a number%s%s from %g to %g%s", f->name,
+                      *as->unit ? " of " : "", as->unit, as->least, as->most,
+                      as->least > 0 ? ", or 0 if it is not known" : "");
   // 0 stands for a number that is not known.
   *out = f->number;
   return true;
