@@ -170,7 +170,7 @@ bool dispatch_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, D
              (size_t)dtype_bytes[out->type->dtype]);
   for (int64_t g = 0; g < s.groups; g++)
     for (int64_t i = 0; i < s.rows; i++) {
-      int64_t place;
+      int64_t place = -1;
       if (!place_of(op, &s, &in[1], g, i, &place, d)) return false;
       for (int64_t k = 0; place >= 0 && k < s.inner; k++)
         element_copy(out, place * s.inner + k, &in[0], (g * s.rows + i) * s.inner + k);
@@ -183,7 +183,7 @@ bool collect_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
   Slots s = slots_of(in[0].type, in[1].type, box);
   for (int64_t g = 0; g < s.groups; g++)
     for (int64_t i = 0; i < s.rows; i++) {
-      int64_t place;
+      int64_t place = -1;
       if (!place_of(op, &s, &in[1], g, i, &place, d)) return false;
       for (int64_t k = 0; place >= 0 && k < s.inner; k++)
         element_copy(out, (g * s.rows + i) * s.inner + k, &in[0], place * s.inner + k);
