@@ -133,7 +133,16 @@ static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
   int n = table_number(l, arg, "chunks", MAX_STAGES / size);
   int forwards = table_number(l, arg, "forwards", SCHEDULE_FORWARDS);
   bool ways = table_number(l, arg, "ways", 2) == 2, pieces = table_flag(l, arg, "pieces");
+  bool back = table_flag(l, arg, "back");
+  if (back && n < 2)
+    FAIL(l, NULL, "'back' is about chunks of a rank, as in {chunks = 2, back = true}");
   if (!n && !forwards && !ways && !pieces) return false;
+  // Their stages are as many as ranks, or chunks.
+  bool numbered = lua_getfield(l, arg, "stages") != LUA_TNIL;
+  lua_pop(l, 1);
+  if (numbered || lua_rawlen(l, arg))
+    FAIL(l, NULL, "chunks, forwards, ways and pieces have stages on all ranks, and no %s of them",
+         numbered ? "number" : "list");
   // Each of them has a schedule of its own.
   if (ways && (n > 1 || forwards > 1))
     FAIL(l, NULL, "each of two ways goes once through one stage on each rank");
@@ -145,7 +154,7 @@ static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
   *w = (StageOptions){.n = n > 1 ? 0 : size, .chunks = n, .forwards = forwards, .ways = ways};
   w->pieces = pieces;
   w->among = among;
-  w->back = table_flag(l, arg, "back");
+  w->back = back;
   return true;
 }
 
