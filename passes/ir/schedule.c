@@ -64,6 +64,19 @@ bool move_is_ahead(const Op *op) {
   return found;
 }
 
+bool move_sends(const Op *move, const int *device, int n) {
+  const Value *x = move->in[0].value;
+  Arena *a = arena_new();
+  Messages messages = {0};
+  bool found = false;
+  move_messages(value_whole(x), x->layout, move->out[0]->layout, NULL, a, &messages);
+  for (int i = 0; i < messages.n && !found; i++)
+    for (int k = 0; k < n; k++)
+      found |= messages.at[i].from == device[k] && messages.at[i].to != device[k];
+  arena_free(a);
+  return found;
+}
+
 int move_start(const Op *move, const RankRun *run) {
   const Op *made = move->in[0].value->def;
   if (made && made->segment) return made->segment;

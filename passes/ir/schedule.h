@@ -60,6 +60,9 @@ const RankRun *graph_run_of(const Graph *g, int device); // NULL: not in the loo
 bool move_leads_on(const Op *move);
 // Whether a move of the loop starts before its segment begins.
 bool move_is_ahead(const Op *op);
+// Whether one of these devices sends a part of the value to another.  With a copy that no other
+// needs, it takes no part in the move.
+bool move_sends(const Op *move, const int *device, int n);
 // The segment after which devices of this run start a move that is ahead, if they have its operand.
 int move_start(const Op *move, const RankRun *run);
 

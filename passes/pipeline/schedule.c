@@ -279,6 +279,12 @@ static int by_op(const void *x, const void *y) {
   return a->op->id < b->op->id ? -1 : 1;
 }
 
+static bool class_sends(const Scheduler *s, const Op *move, int class) {
+  for (int i = 0; i < s->n_devices; i++)
+    if (s->class_of[i] == class && move_sends(move, &s->device[i], 1)) return true;
+  return false;
+}
+
 static void write_schedule(const Scheduler *s) {
   // The rank of each block in the order of ends.
   int n = s->blocks->n, *rank = arena_array(s->arena, int, n);
@@ -321,11 +327,10 @@ static void write_schedule(const Scheduler *s) {
       if (!mesh_has(op->out[0]->layout->mesh, s->first[c]) ||
           mesh_has(op->in[0].value->layout->mesh, s->first[c]))
         continue;
-      // A value that no segment produces is sent at the end of the first segment on devices that
-      // have it.
+      // A value that no segment produces is sent at the end of its sender's first segment.
       int from = s->move.at[i].from;
       for (int h = 0; from < 0 && h < s->n_classes; h++)
-        if (mesh_has(op->in[0].value->layout->mesh, s->first[h]) && t->at[h] < t->at[h + 1])
+        if (t->at[h] < t->at[h + 1] && class_sends(s, op, h))
           from = t->block[t->at[h]] % s->segments.n;
       if (from < 0) from = 0;
       for (int m = 0; m < slices; m++)

@@ -24,6 +24,7 @@ RUN = re.compile(r"^  run devices=(\d+) (.*)$", re.M)
 # Model, chunks, ranks.
 CASES = [(model, chunks, ranks) for model in ("t5", "gpt", "vit", "swin", "moe") for chunks, ranks in ((2, 3), (2, 4), (3, 2))]
 CASES += [("gpt_tied", 3, 4), ("bert", 3, 3), ("t5", 3, 4), ("paper_t5_4", 2, 4), ("paper_t5_16", 2, 4), ("paper_t5_4", 3, 3)]
+CASES += [("paper_t5_4", 1, 3), ("paper_t5_16", 1, 4)]  # a table that is also that of the logits, on two stages
 KINDS = itertools.cycle([("f32", "cpu"), ("bf16", "cpu"), ("f16", "cuda"), ("f32", "cuda"), ("f16", "cpu"), ("bf16", "cuda")])
 
 

@@ -77,8 +77,13 @@ static void follow_run(Waits *w, int which) {
               arena_array(s->arena, bool, s->ahead.n)};
   // All devices of a run have the same operands, so the first one stands for all.
   int device = run->device[0];
-  for (int i = 0; i < s->ahead.n; i++)
-    r.ours[i] = mesh_has(s->ahead.at[i]->in[0].value->layout->mesh, device);
+  for (int i = 0; i < s->ahead.n; i++) {
+    const Op *move = s->ahead.at[i], *made = move->in[0].value->def;
+    r.ours[i] = mesh_has(move->in[0].value->layout->mesh, device);
+    // Runs send a value of the outside at different times, if they are several.
+    if (r.ours[i] && !(made && made->segment))
+      r.ours[i] = move_sends(move, run->device, run->n_devices);
+  }
   for (int at = 0; at < run->action.n; at++) {
     int step = w->action_at[which] + at, segment = run->action.at[at].segment;
     // A get enqueues the move on the receiving run.
