@@ -30,12 +30,14 @@ const OpNames *plan_names_of(PlanProgram *p) {
 
 int plan_fail(lua_State *l, const Loc *loc, const char *message) {
   program_of(l)->box.about = loc;
-  return luaL_error(l, "%s", message);
+  luaL_error(l, "%s", message);
+  abort(); // luaL_error does not return, and its declaration does not say so
 }
 
 int plan_quit(lua_State *l) {
   program_of(l)->box.reported = true;
-  return luaL_error(l, "reported");
+  luaL_error(l, "reported");
+  abort();
 }
 
 void plan_note(lua_State *l, const Loc *loc, const char *text) {

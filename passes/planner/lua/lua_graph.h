@@ -91,9 +91,9 @@ PlanProgram *program_of(lua_State *l);
 void plan_changed(PlanProgram *p); // drops caches after a possible change of the graph
 const OpNames *plan_names_of(PlanProgram *p);
 // Ends the program with an error at the calling line; `loc` is the subject in the model.
-int plan_fail(lua_State *l, const Loc *loc, const char *message);
+_Noreturn int plan_fail(lua_State *l, const Loc *loc, const char *message);
 // Ends the program after a reported error.
-int plan_quit(lua_State *l);
+_Noreturn int plan_quit(lua_State *l);
 // Adds a note to the next error.
 void plan_note(lua_State *l, const Loc *loc, const char *text);
 // The line of the program that is running.

@@ -187,7 +187,7 @@ static bool find_region(Region *r, const PieceStart *start, int n) {
       return false;
   }
   r->wall = NULL;
-  return started == n;
+  return started == n && r->cut.n > 0;
 }
 
 // Whether results of the region that are summed over pieces are only read after the whole region.
