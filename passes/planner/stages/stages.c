@@ -353,12 +353,17 @@ static bool solve(Placing *p, Stages *out, Diag *d) {
   const SearchEnv *env = &p->s->env;
   PartitionOptions o = {.seconds = env->seconds > 0 ? env->seconds : SECONDS, .lp = env->lp_file};
   PartitionResult r = partition_solve(p->s->scratch, &p->loads->p, &o);
-  if (r.lp_failed) return diag_error(d, p->why, "'%s' cannot be written", o.lp);
-  if (!r.run_of && p->wish->chunks > 1)
-    return diag_error(d, p->why, "the model fits on no stages of which every rank has %d",
-                      p->wish->chunks);
+  if (r.lp_failed) {
+    diag_error(d, p->why, "'%s' cannot be written", o.lp);
+    return false;
+  }
   if (!r.run_of) {
-    double needed = placing_failed(p, &r, d);
+    double needed = 0;
+    if (p->wish->chunks > 1)
+      diag_error(d, p->why, "the model fits on no stages of which every rank has %d",
+                 p->wish->chunks);
+    else
+      needed = placing_failed(p, &r, d);
     out->searched =
         (SearchStats){.n = needed > 0, .status = solver_status[r.status], .peak = needed};
     return false;
