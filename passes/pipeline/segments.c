@@ -293,6 +293,20 @@ static void number_stages(const Finder *f) {
     }
 }
 
+// Whether ops compute something of weights alone, by op id. Such values belong to no forward:
+// models that use a weight in several forwards may cast it once, in the first of them.
+static bool *ops_of_weights(const Graph *g, Arena *a) {
+  bool *of = arena_array(a, bool, g->n_ops);
+  for_each_op(op, g) {
+    of[op->id] = op->n_in > 0;
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      of[op->id] &= v->def ? of[v->def->id] : value_lasts(v);
+    }
+  }
+  return of;
+}
+
 // Counts by backward segment and stage, at [segment * n_stages + stage], on the same devices and in
 // the same piece.  Values of weights alone tie to no stage.
 typedef struct Ties {
@@ -414,20 +428,6 @@ static void name_segments(const Finder *f) {
     const char *name = str_format(f->arena, "%s%d", work_kind_name[s->at[i].kind], s->at[i].stage);
     s->at[i].name = same > 1 ? str_format(f->arena, "%s.%d", name, same) : name;
   }
-}
-
-// Whether ops compute something of weights alone, by op id. Such values belong to no forward:
-// models that use a weight in several forwards may cast it once, in the first of them.
-static bool *ops_of_weights(const Graph *g, Arena *a) {
-  bool *of = arena_array(a, bool, g->n_ops);
-  for_each_op(op, g) {
-    of[op->id] = op->n_in > 0;
-    for (int i = 0; i < op->n_in; i++) {
-      const Value *v = op->in[i].value;
-      of[op->id] &= v->def ? of[v->def->id] : value_lasts(v);
-    }
-  }
-  return of;
 }
 
 Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
