@@ -46,18 +46,19 @@ static int join_all(const Op *op, int *joined) {
 
 // -- Ranks that do the same --------------------------------------------------------------------
 
-// Whether the step has values on a mesh, and the axes along which these are sharded or partial, as
-// bits.
+// Whether the step has values on a mesh, and the axes along which computed ones are sharded or
+// partial, as bits.
 typedef struct Used {
   bool any;
   uint32_t split;
 } Used;
 
-static void note_used(const Value *v, Used *used) {
+// A parameter that is read in shards and gathered is no work, nor is a view of a value.
+static void note_used(const Value *v, bool computed, Used *used) {
   if (!v->layout || !v->layout->mesh) return;
   Used *u = &used[v->layout->mesh->id];
   u->any = true;
-  for (int i = 0; i < v->layout->n_axes; i++)
+  for (int i = 0; i < v->layout->n_axes && computed; i++)
     if (v->layout->axis[i].kind != SBP_B) u->split |= UINT32_C(1) << i;
 }
 
@@ -104,10 +105,10 @@ static int *kinds_of(const Module *m, int n_ranks, Arena *a) {
   // The use of each mesh.
   Used *used = arena_array(a, Used, module_n_meshes(m));
   for (int i = 0; i < m->graphs->n_params; i++)
-    note_used(m->graphs->params[i], used);
+    note_used(m->graphs->params[i], false, used);
   for_each_op(op, m->graphs)
     for (int i = 0; i < op->n_out; i++)
-      note_used(op->out[i], used);
+      note_used(op->out[i], !(op_info[op->kind].traits & (COMM | VIEW)), used);
   // Each mesh with values tells its shards apart.
   for_each_mesh(mesh, m)
     if (used[mesh->id].any) tell_apart(mesh, used[mesh->id].split, kind, &n_kinds, a);
