@@ -255,14 +255,15 @@ int nnrt_found(enum NnrtFound kind, long long value, long long place, long long 
     fail_hint =
         "give the experts a larger capacity, as in --plan ep:200, or none, as in --plan ep, "
         "which no step exceeds";
-    return nnrt_error(NNRT_INDEX,
+    return nnrt_error(NNRT_CAPACITY,
                       "more than %lld rows of group %lld go to part %lld of the experts", limit - 1,
                       place, value);
   }
   if (kind == FOUND_count) {
     fail_hint = "compile with a larger --bound for this operator";
-    return nnrt_error(NNRT_INDEX, "%lld elements of row %lld are selected, and the bound is %lld",
-                      value, place, limit - 1);
+    return nnrt_error(NNRT_CAPACITY,
+                      "%lld elements of row %lld are selected, and the bound is %lld", value, place,
+                      limit - 1);
   }
   return nnrt_error(NNRT_INDEX,
                     kind == FOUND_label    ? "label %lld of row %lld is not in %lld..%lld"
@@ -283,6 +284,7 @@ static const char *code_text(int code) {
   case NNRT_MEMORY: return "out of memory";
   case NNRT_UNSUPPORTED: return "unsupported";
   case NNRT_VALUE: return "not a number";
+  case NNRT_CAPACITY: return "a capacity is exceeded";
   }
   return "failed";
 }

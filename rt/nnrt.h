@@ -328,9 +328,19 @@ void nnrt_in_use_op(NnrtRank *r, int i); // -1: between ops
 
 // Sets a kernel's message beside its code: kept per thread until nnrt_fail prints it.
 int nnrt_error(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORTED, NNRT_VALUE };
+enum {
+  NNRT_OK,
+  NNRT_INDEX,
+  NNRT_LIBRARY,
+  NNRT_COMM,
+  NNRT_MEMORY,
+  NNRT_UNSUPPORTED,
+  NNRT_VALUE,
+  NNRT_CAPACITY
+};
 // The same for a label or an index outside of least .. limit - 1, with the row of the label, or the
-// number of the index, among those that the kernel reads.  Returns NNRT_INDEX.
+// number of the index, among those that the kernel reads: returns NNRT_INDEX.  More rows of a part
+// of the experts, or elements of a row, than the step has memory for are NNRT_CAPACITY.
 enum NnrtFound { FOUND_label, FOUND_index, FOUND_length, FOUND_count, FOUND_capacity };
 int nnrt_found(enum NnrtFound kind, long long value, long long place, long long least,
                long long limit);

@@ -223,12 +223,14 @@ static __device__ inline void find_length(Finder f, int64_t length, int64_t row,
 }
 // Reports the count of elements that a row selects, which is beyond the bound.
 static __device__ inline void find_count(Finder f, int64_t count, int64_t row, int64_t bound) {
-  if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_count, count, f.row + row, 0, bound + 1};
+  if (find_first(f))
+    *f.finding = {NNRT_CAPACITY, f.op, FOUND_count, count, f.row + row, 0, bound + 1};
 }
 // Reports a group with more rows for a part of the experts than its capacity.
 static __device__ inline void find_capacity(Finder f, int64_t part, int64_t group,
                                             int64_t capacity) {
-  if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_capacity, part, group, 0, capacity + 1};
+  if (find_first(f))
+    *f.finding = {NNRT_CAPACITY, f.op, FOUND_capacity, part, group, 0, capacity + 1};
 }
 // Reports index number `number`, which is outside of low .. n - 1.
 static __device__ inline void find_index(Finder f, int64_t index, int64_t number, int64_t low,

@@ -168,6 +168,8 @@ def too_few(folder):
     said = train(folder, f"input_ids={data}", ok=1)
     check("a run that needs more slots", "more than 8 rows of group 0 go to part" in said and "expert_slots" in said, said)
     check("and its cure", "hint:" in said and "capacity" in said and "--plan ep:200" in said, said)
+    check("no index of the data is blamed", "a capacity is exceeded: more than 8" in said and "index" not in said
+          and "note:" not in said, said)
     compile_for(folder, model, "next_token(logits,input_ids)", "ep:100", 4, "--batch", 8)
     said = train(folder, f"input_ids={data}", ok=1)
     check("ep:100 is the mean", "more than 8 rows of group 0 go to part" in said, said)

@@ -372,7 +372,7 @@ static void bound(void) {
   gpu.op = 7;
   CHECK(!nnrt_nonzero_bool(index, count, x, 2, 3, 2), "nonzero");
   NnrtFinding f = gpu_finding();
-  CHECK(f.code == NNRT_INDEX && f.op == 7 && f.kind == FOUND_count && f.value == 3 &&
+  CHECK(f.code == NNRT_CAPACITY && f.op == 7 && f.kind == FOUND_count && f.value == 3 &&
             f.place == 1 && f.least == 0 && f.limit == 3,
         "nonzero finds %lld in row %lld", f.value, f.place);
   int64_t *at = gpu_get(index, 4 * sizeof *at), *n = gpu_get(count, 2 * sizeof *n);
