@@ -142,8 +142,8 @@ bool nnrt_fingerprints_compare(const Checkpoints *c, const StFile *f) {
   const char *model_here = find(c, "model"), *plan_here = find(c, "plan");
   // Its tensors fit, so the rest of the model, or the training, is another.
   if (model && model_here && strcmp(model, model_here) != 0)
-    nnrt_say_note("the checkpoint is of another model, loss, optimizer or batch, with the same "
-                  "tensors: model %s in it, here %s",
+    nnrt_say_note("the checkpoint is of another model, loss, optimizer or batch, or of a plan that "
+                  "changes the program, with the same tensors: model %s in it, here %s",
                   model, model_here);
   else if (plan && plan_here && strcmp(plan, plan_here) != 0)
     nnrt_say_note("the checkpoint was written under another plan: %s in it, here %s", plan,

@@ -19,7 +19,8 @@ def resume_under_others(exe, folder):
     """A checkpoint of another plan, or of a model with the same tensors, is resumed with a note."""
     for name, plan, said in (("plan", dict(ranks=2), "the checkpoint was written under another plan: "),
                              ("model", dict(optimizer="adamw", extra=["--clip-norm", 1]),
-                              "the checkpoint is of another model, loss, optimizer or batch, with the same tensors: model ")):
+                              "the checkpoint is of another model, loss, optimizer or batch, or of a plan that changes the "
+                              "program, with the same tensors: model ")):
         other, directory = folder / f"other-{name}", folder / f"{name}-checkpoints"
         compile_sample("mlp", other, **plan)
         run(exe, *data_flags("mlp"), "--steps", 2, "--checkpoint-dir", directory)
