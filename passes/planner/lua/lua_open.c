@@ -3,6 +3,7 @@
 //     search("dp", "tp")            decides all open choices along these axes jointly (search.h)
 //     place("pp", 4)                runs open ops on four stages (stages.h)
 //     place("pp", {chunks = 2})     on two stages per rank
+//     place("pp", {deal = lists})   stage 1 has the ops of the first list, …
 //
 //     search({ops = layers()}, "tp")   those of a sub-space only; the next call sees its answer
 //     place("pp", {ops = layers()})    likewise (nnScaler, OSDI 2024, algorithm 1)
@@ -12,6 +13,7 @@
 #include "base/vec.h"
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
+#include "lua/lua_deterministic.h"
 #include "lua_graph.h"
 #include "planner/plan/sections.h"
 #include "planner/search/search.h"
@@ -48,7 +50,8 @@ static void check_search(lua_State *l, bool *sums, const bool **among) {
     else if (str_equal(name, "sums") && lua_isboolean(l, -1))
       *sums = lua_toboolean(l, -1);
     else
-      FAIL(l, NULL, "of a search one may say {sums = true} or {sums = false}, and {ops = list}");
+      FAIL(l, NULL, "search has no option '%s': it takes sums = true or false, and ops = list",
+           steady_text(l, -2));
   }
   lua_remove(l, 1);
 }
@@ -110,13 +113,55 @@ static bool table_flag(lua_State *l, int arg, const char *name) {
   return flag;
 }
 
+// The lists of ops on top: the stages that they are dealt to, of 1 or more ranks each, or several
+// on each rank.
+static bool check_deal(lua_State *l, int arg, int size, StageOptions *w) {
+  PlanProgram *p = program_of(l);
+  int at = lua_gettop(l), *dealt = arena_array(p->s->scratch, int, p->s->g->n_ops);
+  static const char *const others[] = {"chunks", "forwards", "ways", "pieces", "stages"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    if (lua_getfield(l, arg, others[i]) != LUA_TNIL)
+      FAIL(l, NULL, "'deal' says the stages of all layers, and '%s' is something else", others[i]);
+    lua_pop(l, 1);
+  }
+  int n = lua_istable(l, at) ? (int)lua_rawlen(l, at) : 0;
+  if (!n) FAIL(l, NULL, "'deal' is a list with the ops of each stage, such as layers");
+  if (n > size ? n % size != 0 || n > MAX_STAGES : size % n != 0)
+    FAIL(l, NULL, "'deal' has %d stages, which %d ranks cannot share equally", n, size);
+  for (int i = 0; i < n; i++) {
+    OpList ops = {0};
+    lua_rawgeti(l, at, i + 1);
+    plan_list(l, arena_array(p->s->scratch, bool, p->s->g->n_ops), &ops, "deal");
+    for (int k = 0; k < ops.n; k++) {
+      const Op *op = ops.at[k];
+      int *stage = &dealt[op->id];
+      if (op_part(op) != PART_forward)
+        FAIL(l, op->loc, "'deal' is about ops of the model, and their gradients with them");
+      if (*stage && *stage != i + 1)
+        FAIL(l, op->loc, "%s is dealt to stage %d, and to stage %d", op_info[op->kind].name, *stage,
+             i + 1);
+      *stage = i + 1;
+    }
+    lua_pop(l, 1);
+  }
+  w->dealt = dealt;
+  w->back = table_flag(l, arg, "back");
+  w->chunks = n > size ? n / size : 0;
+  w->n = n > size ? 0 : n;
+  int *ranks = arena_array(p->box.arena, int, n);
+  for (int i = 0; i < n; i++)
+    ranks[i] = n > size ? 1 : size / n;
+  if (w->n) w->size = ranks;
+  return true;
+}
+
 // {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}, each with {ops = list};
 // false for none of these.
 static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
   if (!lua_istable(l, arg)) return false;
   // Unknown keys: a misspelt one would have no effect.
   static const char *const names[] = {"chunks", "back", "forwards", "ways",
-                                      "pieces", "ops",  "stages"};
+                                      "pieces", "ops",  "stages",   "deal"};
   for (lua_pushnil(l); lua_next(l, arg); lua_pop(l, 1)) {
     size_t i = 0;
     if (lua_type(l, -2) != LUA_TSTRING) continue;
@@ -124,11 +169,13 @@ static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
       i++;
     if (i == sizeof names / sizeof *names)
       FAIL(l, NULL,
-           "of stages there is no '%s': there are chunks, back, forwards, ways, pieces, ops and "
-           "stages",
+           "place has no option '%s': it takes chunks, back, forwards, ways, pieces, ops, stages "
+           "and deal",
            lua_tostring(l, -2));
   }
   if (lua_getfield(l, arg, "ops") != LUA_TNIL) w->among = sub_space(l, "place");
+  lua_pop(l, 1);
+  if (lua_getfield(l, arg, "deal") != LUA_TNIL) return check_deal(l, arg, size, w);
   lua_pop(l, 1);
   int n = table_number(l, arg, "chunks", MAX_STAGES / size);
   int forwards = table_number(l, arg, "forwards", SCHEDULE_FORWARDS);

@@ -125,7 +125,9 @@ static bool check_units(const Placing *p, const StageOptions *w, Diag *d) {
   if (n >= wanted) return true;
   diag_error(d, p->why, "%d stages, and only %d unit%s to put on them", wanted, n,
              n == 1 ? "" : "s");
-  diag_note(d, p->units.first[n - 1]->loc, "the last unit begins here");
+  diag_note(d, p->units.first[n - 1]->loc,
+            "the last unit begins here: a unit is a layer of a large model, or a product with a "
+            "weight and the ops after it");
   if (w->forwards > 1)
     diag_hint(d,
               "these are stages of a model that goes through itself %d times, as one that "
@@ -348,6 +350,62 @@ static void limit_closely(Placing *p) {
   if (run_of && partition_load(p->s->scratch, &close->p, run_of).fits) p->loads = close;
 }
 
+// Returns the runs of units that a program deals to stages; NULL, with an error reported, if an op
+// would be on a stage before one that it depends on.
+static const int *dealt_runs(const Placing *p, Diag *d) {
+  int n = p->units.n, *run_of = arena_array(p->s->scratch, int, n);
+  const Op **by = arena_array(p->s->scratch, const Op *, n); // the op with the unit's stage
+  for_each_op(op, p->s->g) {
+    int unit = op_part(op) == PART_forward ? p->units.of_op[op->id] : UNIT_none;
+    int stage = p->wish->dealt[op->id];
+    if (unit < 0 || !stage) continue;
+    if (by[unit] && run_of[unit] != stage - 1) {
+      diag_error(d, p->why, "%s is dealt to stage %d, and stays with one of stage %d",
+                 op_info[op->kind].name, stage, run_of[unit] + 1);
+      diag_note(d, op->loc, "this one");
+      diag_note(d, by[unit]->loc, "of stage %d", run_of[unit] + 1);
+      return NULL;
+    }
+    if (!by[unit]) by[unit] = op;
+    run_of[unit] = stage - 1;
+  }
+  // Units of no list are on the stage of the one before them, and no stage is empty.
+  for (int u = 1; u < n; u++)
+    if (!by[u]) run_of[u] = run_of[u - 1];
+  for (int r = 0; r < p->n_runs; r++) {
+    bool used = false;
+    for (int u = 0; u < n; u++)
+      used |= run_of[u] == r;
+    if (used) continue;
+    diag_error(d, p->why, "nothing is dealt to stage %d of %d that can be placed", r + 1,
+               p->n_runs);
+    return NULL;
+  }
+  // Values go forward only.
+  for_each_op(op, p->s->g) {
+    int unit = op_part(op) == PART_forward ? p->units.of_op[op->id] : UNIT_none;
+    for (int i = 0; unit >= 0 && i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      int from = def ? p->units.of_op[def->id] : UNIT_none;
+      if (from < 0 || run_of[from] <= run_of[unit]) continue;
+      diag_error(d, p->why, "%s is on stage %d, and reads a result of stage %d",
+                 op_info[op->kind].name, run_of[unit] + 1, run_of[from] + 1);
+      diag_note(d, op->loc, "this one");
+      diag_note(d, def->loc, "it reads this");
+      return NULL;
+    }
+  }
+  return run_of;
+}
+
+static bool take_dealt(Placing *p, Stages *out, Diag *d) {
+  p->run_of = dealt_runs(p, d);
+  if (!p->run_of) return false;
+  p->load = partition_load(p->s->scratch, &p->loads->p, p->run_of);
+  out->size = sizes_of(p, &out->n);
+  return true;
+}
+
 static bool solve(Placing *p, Stages *out, Diag *d) {
   double start = clock_seconds();
   const SearchEnv *env = &p->s->env;
@@ -416,7 +474,7 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   p.batch = splittable_batch_dims(s, s->scratch);
   int forwards = wish->forwards > 1 ? wish->forwards : 1;
   UnitOptions units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1,
-                       wish->ways || wish->pieces, chunks, wish->among};
+                       wish->ways || wish->pieces, chunks, wish->among, wish->dealt};
   p.units = units_find(s, axis, &units, s->scratch);
   if (!check_ways(&p, wish, d) || !check_sizes(&p, wish, d) || !check_units(&p, wish, d))
     return false;
@@ -430,7 +488,7 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
     p.loads->p.limit[i] /= 2;
   // Other schedules have other numbers of micro-batches in flight.
   if (!chunks && !wish->ways && !wish->pieces && forwards == 1) limit_closely(&p);
-  if (!solve(&p, out, d)) return false;
+  if (wish->dealt ? !take_dealt(&p, out, d) : !solve(&p, out, d)) return false;
   if (s->env.explain) out->searched.explained = placing_explain(&p, s->env.explain);
   if (chunks) p.run = on;
   write_all(&p);

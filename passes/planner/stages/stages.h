@@ -21,6 +21,9 @@
 //
 // With several forwards, a layer is on the same ranks in all of them.
 //
+// A program may deal layers to stages itself: then nothing is chosen, and units without a stage are
+// on that of the unit before them.
+//
 // A stage is a run of neighbouring ranks of the axis, each with its slice of the batch. Ops that
 // the program has assigned or split along the axis keep their ranks. Other graphs of the module,
 // such as @eval, are placed like the first one.
@@ -40,6 +43,8 @@ typedef struct StageOptions {
   bool ways;         // of a model in two pieces, the second goes from the last rank to the first
   bool pieces;       // all pieces of a model go through the same stages
   int forwards;      // more than 1: passes of the model through the stages
+  const int *dealt;  // by op id: its stage, from 1, or 0; NULL: they are chosen. `n` or the chunks
+                     // are as many
   const bool *among; // by op id: the ops to place; NULL: all that are open
 } StageOptions;
 

@@ -346,6 +346,12 @@ static void merge(Finder *f, const int *to) {
   f->heads.n = n;
 }
 
+// Whether two units, by their first ops, are dealt to different stages.
+static bool are_apart(const Finder *f, int a, int b) {
+  const int *dealt = f->wish->dealt;
+  return dealt && dealt[f->heads.at[a]->id] != dealt[f->heads.at[b]->id];
+}
+
 static void find_units(Finder *f) {
   int least = f->wish->least;
   const Graph *g = f->s->g;
@@ -375,6 +381,7 @@ static void find_units(Finder *f) {
   for (int i = 0; i < f->heads.n; i++) {
     int layer = layers.of_op[f->heads.at[i]->id];
     bool same = i && layer && layer == layers.of_op[f->heads.at[i - 1]->id];
+    same = same && !are_apart(f, i - 1, i);
     to[i] = same ? unit : ++unit;
   }
   merge(f, to);
@@ -391,7 +398,7 @@ static void find_units(Finder *f) {
   unit = 0;
   for (int i = 0; i < n; i++) {
     bool full = done >= sum * (unit + 1) / limit && unit + 1 < limit;
-    if (i && full) unit++;
+    if (i && (full || are_apart(f, i - 1, i))) unit++;
     to[i] = unit;
     done += work[i];
   }

@@ -46,6 +46,7 @@ typedef struct UnitOptions {
   bool pieces;
   bool chained;      // each unit depends on the one before it, if that leaves `least`
   const bool *among; // by op id: others are held; NULL: all are in units
+  const int *dealt;  // by op id: a number, or 0; units of different numbers are not merged. Or NULL
 } UnitOptions;
 
 Units units_find(const Sharding *s, int axis, const UnitOptions *wish, Arena *a);
