@@ -173,7 +173,7 @@ static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
     if (k->stage >= stage[n - n_joined]->stage) continue;
     fit_declined(f, str_format(f->arena, "gradients go back through forward %d of %d",
                                k->stage / n_joined + 1, shape->forwards));
-    if (f->asked) diag_hint(f->d, "--detach NODE says of a node that they do not go through it");
+    if (f->asked) diag_hint(f->d, "--detach NODE stops them at the results of this node");
     return false;
   }
   return true;

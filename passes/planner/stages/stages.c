@@ -14,6 +14,7 @@
 #include "base/vec.h"
 #include "batch_letter.h"
 #include "cost/cost.h"
+#include "forwards.h"
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "ir/split.h"
@@ -478,6 +479,7 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   p.units = units_find(s, axis, &units, s->scratch);
   if (!check_ways(&p, wish, d) || !check_sizes(&p, wish, d) || !check_units(&p, wish, d))
     return false;
+  if (forwards > 1 && !forwards_check(s, forwards, why, d)) return false;
   const Run *on = chunks ? chunk_runs(&p) : NULL;
   if (!chunks) find_runs(&p, wish);
   p.loads = loads_new(s, axis, &p.units, p.batch, chunks ? on : p.run, p.n_runs, NULL, s->scratch);
