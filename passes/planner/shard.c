@@ -22,6 +22,7 @@
 //
 // No data moves here; comm.c inserts the collectives that these layouts imply.
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@
 #include "ir/op.h"
 #include "pass.h"
 #include "planner/plan/sections.h"
+#include "planner/saved/plan_fingerprint.h"
 #include "planner/saved/record.h"
 #include "planner/search/lives.h"
 #include "planner/search/search.h"
@@ -125,6 +127,7 @@ typedef struct Attempt {
   double others_work; // work of factorings that were tried before one was taken
   SearchStats searched;
   const char *otherwise; // explanation if no search gives one
+  int n_stages;          // of a pipeline, of the ranks of an axis
 } Attempt;
 
 static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding **first, Diag *d) {
@@ -194,6 +197,12 @@ static bool attempt(Module *m, Attempt *t, Diag *d) {
   sections_close(&sections);
   for_each_graph(g, m)
     if (ok && g->entry && t->ordered) graph_renumber(g);
+  // Several stages on a rank count once.
+  t->n_stages = 1;
+  for (int a = 0; ok && first && a < mesh->n_axes; a++) {
+    int n = first->decisions.placed[a].n_stages, ranks = mesh->axis[a].size;
+    if (first->decisions.placed[a].why && n > 1) t->n_stages = n < ranks ? n : ranks;
+  }
   return ok;
 }
 
@@ -323,6 +332,40 @@ static void warn_of_idle(const Module *m, bool auto_plan, Arena *scratch, Diag *
   if (used < mesh->n_devices) diag_hint(d, "%d rank%s as fast", used, used == 1 ? " is" : "s are");
 }
 
+// -- Pipelines that wait -------------------------------------------------------------------------
+
+// The ranks of a stage that have different rows of the batch.
+static int row_shards(const Graph *g) {
+  int most = 1;
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    int n = 1;
+    for (int a = 0; v->role == ROLE_input && a < v->layout->n_axes; a++)
+      if (v->layout->axis[a].kind == SBP_S && v->layout->axis[a].dim == 0 &&
+          !v->layout->mesh->axis[a].time)
+        n *= v->layout->mesh->axis[a].size;
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+// Remarks that a pipeline has fewer micro-batches than stages, if its rows are enough for more. The
+// choice of --plan auto has compared their numbers.
+static void note_bubbles(const Module *m, int n_stages, Diag *d) {
+  const Graph *g = module_first_entry(m);
+  int64_t n = module_slices(m), more = 0;
+  if (!g || n_stages <= n) return;
+  int64_t rows = made_for(g).batch / row_shards(g);
+  // Twice as many as stages, or else the most.
+  for (int64_t k = n + 1; k <= rows && k <= MAX_MICRO_BATCHES && more < 2 * n_stages; k++)
+    if (rows % k == 0) more = k;
+  if (!more) return;
+  diag_note(d, NULL,
+            "%d stages wait for one another most of the time: there %s %" PRId64 " micro-batch%s",
+            n_stages, n == 1 ? "is" : "are", n, n == 1 ? "" : "es");
+  diag_hint(d, "--micro-batches %" PRId64 " keeps them busier", more);
+}
+
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
@@ -384,6 +427,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   if (t.searched.n)
     opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");
   warn_of_idle(m, opt_auto_plan(o), t.scratch, d);
+  if (!opt_auto_plan(o) && m->meshes) note_bubbles(m, t.n_stages, d);
   m->annotations = NULL; // of the unsharded model; layouts replace them
   return true;
 }
