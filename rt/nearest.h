@@ -46,13 +46,16 @@ typedef struct NnrtNearest {
   int distance;
 } NnrtNearest;
 
-// Takes `name` if it is nearer to the word than the names before it, and near enough to be a likely
-// typo.
+// Takes `name` if it is nearer to the word than the names before it, or as near and the first to
+// begin as the word does, and near enough to be a likely typo.
 static inline void nnrt_nearest(NnrtNearest *io_best, const char *word, size_t n,
                                 const char *name) {
   int distance = nnrt_distance(word, n, name);
   bool near = distance <= (n < 4 ? 1 : n < 8 ? 2 : 3) && (size_t)distance < n;
-  if (near && (!io_best->name || distance < io_best->distance))
+  bool begins = n && nnrt_lower(*word) == nnrt_lower(*name);
+  bool has_begun = io_best->name && n && nnrt_lower(*word) == nnrt_lower(*io_best->name);
+  if (near && (!io_best->name || distance < io_best->distance ||
+               (distance == io_best->distance && begins && !has_begun)))
     *io_best = (NnrtNearest){name, distance};
 }
 

@@ -72,8 +72,8 @@ bool ask_programs(Settings *s, Arena *a, Diag *d) {
     // --micro-batches overrides the programs, which otherwise must agree.
     if (!wanted || given) continue;
     if (s->cut_by && s->asked.micro_batches != wanted) {
-      diag_error(d, loc, "this is for %lld micro-batches, and another program of the plan for %lld",
-                 (long long)wanted, (long long)s->asked.micro_batches);
+      diag_error(d, loc, "this is for %lld micro-batch%s, and another program of the plan for %lld",
+                 (long long)wanted, wanted == 1 ? "" : "es", (long long)s->asked.micro_batches);
       diag_note(d, s->cut_by, "here");
       diag_hint(d, "--micro-batches says how many there are");
       return false;

@@ -226,23 +226,28 @@ static int coshard(lua_State *l) {
   PieceStart *start = arena_array(p->s->scratch, PieceStart, list.n);
   const char *kind = NULL; // of an op that prevents the cut of some products
   const Loc *wall = NULL;
+  const Op *first_piece = NULL;
   int n_cut = 0, n_pieces = 0;
   for (int i = 0; i < list.n; i++) {
     // A cut replaces ops of the list, of which those with pieces are no candidates any more.
     Op *op = list.at[i];
     n_pieces += op->piece > 0;
+    if (op->piece > 0 && !first_piece) first_piece = op;
     int n = plan_there(op) ? products_with(l, op, &list, start) : 0;
     if (!n) continue;
     PiecesMade made = cut(l, start, n, &sizes);
     n_cut += made.done;
     if (made.length && !skip)
-      return FAIL(l, made.wall->loc, "the %lld of '%c' in %s are not %s: coshard of '%s'",
-                  (long long)made.length, made.letter, op_info[made.wall->kind].name,
-                  sizes_text(p->box.arena, &sizes), op_node(op));
+      return FAIL(l, made.wall->loc,
+                  "'%s' cannot be cut: dimension '%c' of %s has length %lld, which is not %s",
+                  op_node(op), made.letter, op_info[made.wall->kind].name, (long long)made.length,
+                  sizes_text(p->box.arena, &sizes));
     if (made.wall && !wall) wall = made.wall->loc, kind = op_info[made.wall->kind].name;
   }
   if (!n_cut && !skip && sizes.n > 1) {
-    if (n_pieces) return FAIL(l, NULL, "the ops of the list are pieces already");
+    if (n_pieces)
+      return FAIL(l, first_piece->loc, "the ops of the list are in pieces already: '%s' is",
+                  op_node(first_piece));
     if (!wall) return FAIL(l, NULL, "the list has no product with a weight that could be cut");
     return FAIL(l, wall, "no product of the list can be cut: this %s needs all of its operand",
                 kind);

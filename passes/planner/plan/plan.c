@@ -48,9 +48,11 @@ bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d) {
       }
     }
     if (!ok || (*at && *at != ':')) {
-      diag_error(d, NULL, "'%.*s' of '%s' is no number of a plan", (int)strcspn(start, ":"), start,
-                 text);
-      diag_hint(d, "write coshard:4 for all layers, coshard:4@1-4:2@5 for layers 1 to 4 and 5");
+      diag_error(d, NULL, "'%.*s' of '%s' is no number with layers, such as 4 or 4@1-2",
+                 (int)strcspn(start, ":"), start, text);
+      diag_hint(d,
+                "write coshard:4 for all layers, coshard:4@1-4:2@5 for layers 1 to 4 and 5; layers "
+                "count from 1");
       return false;
     }
     if (out->n == MAX_NUMBERS)

@@ -19,8 +19,13 @@ end
 function model()
   apply("tp")
   if #asked == 0 then coshard{ ops = ops("linear"), pieces = 2, skip = true } end
-  local all = layers()
+  local all, of = layers(), {} -- of: by layer, its number of pieces
   for _, number in ipairs(asked) do
+    for i = number.first or 1, number.last or math.max(#all, 1) do
+      if of[i] then error(("coshard: layer %d is to be in %d pieces, and in %d"):format(i, of[i], number.n)) end
+      of[i] = number.n
+      if i > #all then break end
+    end
     local list = ops("linear")
     if number.first then
       if number.last > #all then

@@ -17,8 +17,9 @@ function step(axis)
         if tokens and tokens ~= e.letter and can(e.op, tokens, axis) then op_trans(e.op, tokens, axis) end
       end
     else
-      refuse(op, ("attention with %d heads of keys cannot be split by heads over %d ranks; cp is a ring, which splits "
-        .. "tokens"):format(op.inputs[2].shape[major and 3 or 2], size(axis)))
+      local kv = op.inputs[2].shape[major and 3 or 2]
+      refuse(op, ("attention with %d head%s of keys cannot be split by heads over %d ranks; cp is a ring, which splits "
+        .. "tokens"):format(kv, kv == 1 and "" or "s", size(axis)))
     end
   end
 end

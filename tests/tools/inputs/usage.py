@@ -78,10 +78,10 @@ for plan, said in [
     ("dp=9999999999", "'dp=9999999999' is no part"), ("=4", "'=4' is no part of a plan"),
     ("dp=2147483647,tp=2147483647,sp=2147483647", "is for too many ranks"),
     ("a,b,c,d,e", "a plan has at most 4 programs"), ("a,b,c,d,e", "a program in a file can be several: its 'factors'"),
-    ("zero9=4", "the plans are: auto, coshard"), ("coshard:x=4", "'x' of 'coshard:x' is no number of a plan"),
+    ("zero9=4", "the plans are: auto, coshard"), ("coshard:x=4", "'x' of 'coshard:x' is no number with layers"),
     ("coshard:=4", "'' of 'coshard:' is no number"), ("coshard:4@2-1", "'4@2-1' of 'coshard:4@2-1' is no number"),
     ("coshard:0", "'0' of 'coshard:0' is no number"), ("coshard:4@", "'4@' of"), ("coshard:4@1-", "'4@1-' of"),
-    ("coshard:99999999999", "is no number of a plan"), ("coshard:4;2", "'4;2' of"), ("none:4=4", "there is no plan 'none'"),
+    ("coshard:99999999999", "is no number with layers"), ("coshard:4;2", "'4;2' of"), ("coshard:4@0", "layers count from 1"), ("tpp=4", "did you mean tp?"), ("none:4=4", "there is no plan 'none'"),
     ("coshard" + ":2@1" * 65, "a program takes at most 64 numbers"), ("coshard:2=2,coshard:4=2", "the plan has 'coshard' twice"),
 ]:
     expect(nnaot, f"none.onnx -o x -g 4 --plan {plan}", said)
