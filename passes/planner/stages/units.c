@@ -555,7 +555,7 @@ Units units_find(const Sharding *s, int axis, const UnitOptions *wish, Arena *a)
     }
   }
   find_units(&f);
-  if (wish->chained) chain_units(&f);
+  if (wish->chained && !wish->dealt) chain_units(&f);
   if (wish->pieces) add_twins(&f);
   // The first and the last op of each unit.
   Units out = {f.heads.n, f.of_op, arena_array(a, Op *, f.heads.n),

@@ -44,7 +44,7 @@ typedef struct UnitOptions {
   int least;  // the least number of units, if the model has as many
   bool again; // a layer of all forwards is one unit
   bool pieces;
-  bool chained;      // each unit depends on the one before it, if that leaves `least`
+  bool chained; // each unit depends on the one before it, if that leaves `least`; not with `dealt`
   const bool *among; // by op id: others are held; NULL: all are in units
   const int *dealt;  // by op id: a number, or 0; units of different numbers are not merged. Or NULL
 } UnitOptions;
