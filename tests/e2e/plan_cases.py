@@ -51,10 +51,10 @@ SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatt
 SLOW = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "slow.lua")]
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
 ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
-INTERLACED, SIDE_BRANCH, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES, OWN, THREE_CHUNKS = (
+INTERLACED, SIDE_BRANCH, SPREAD, UNEQUAL, CHEAPEST, CARVED, CARVED_STAGES, OWN = (
     str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
-    for name in ["interlaced", "side_branch", "spread", "unequal", "cheapest", "carved", "carved_stages", "own",
-                 "three_chunks"])
+    for name in ["interlaced", "side_branch", "spread", "unequal", "cheapest", "carved", "carved_stages", "own"])
+THREE_CHUNKS = str(HERE.parents[1] / "bench" / "interleaved.lua")
 # Plan, models, the most typical first, numbers of ranks, more flags, and the kinds of collectives that such a step must
 # send, or it would be another plan.
 PLANS = [
