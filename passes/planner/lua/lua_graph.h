@@ -65,7 +65,9 @@ struct PlanProgram {
   Value **params; // [n_params] of the graph, by label and role; NULL before the first use
   int n_params;
   ReplacedLosses losses;
-  int n_refused;  // errors reported by `refuse`
+  int n_refused; // errors reported by `refuse`
+  int n_places;  // of its last message, `reason`
+  const char *reason;
   int n_searches; // so far
   int n_prices;
   Alternative *alternative; // while it is priced
@@ -92,6 +94,7 @@ void plan_changed(PlanProgram *p); // drops caches after a possible change of th
 const OpNames *plan_names_of(PlanProgram *p);
 // Ends the program with an error at the calling line; `loc` is the subject in the model.
 _Noreturn int plan_fail(lua_State *l, const Loc *loc, const char *message);
+void plan_refused_all(PlanProgram *p); // no further place has the last message of `refuse`
 // Ends the program after a reported error.
 _Noreturn int plan_quit(lua_State *l);
 // Adds a note to the next error.

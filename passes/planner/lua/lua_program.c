@@ -85,11 +85,12 @@ enum { N_CALLS = sizeof calls / sizeof *calls };
 static int checked(lua_State *l) {
   PlanProgram *p = program_of(l);
   lua_CFunction function = lua_tocfunction(l, lua_upvalueindex(1));
-  // The name is for the message, if a limit is reached.
+  // The name is for messages. A function that this one calls may make calls of its own.
+  const char *before = p->box.call;
   p->box.call = lua_touserdata(l, lua_upvalueindex(2));
   int n_results = function(l);
   sandbox_check(l);
-  p->box.call = NULL;
+  p->box.call = before;
   return n_results;
 }
 
@@ -328,6 +329,7 @@ bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, PlanRanks ranks
   p->ranks = ranks;
   allow_memory(p, g);
   bool ok = sandbox_call(&p->box, call_model, p, 0);
+  plan_refused_all(p);
   p->s = NULL;
   p->layers = NULL;
   return ok && !p->n_refused;
@@ -343,6 +345,7 @@ static bool run_step(PlanProgram *p, Sharding *s, const int *axis, int n, lua_CF
   p->n_met = 0;
   allow_memory(p, s->g);
   bool ok = sandbox_call(&p->box, call, p, 0) && !p->n_refused;
+  plan_refused_all(p);
   // An error in a graph after the first may surprise: tell which graph it is.
   if (!ok && s->first && !p->depth)
     diag_note(p->box.d, NULL, "this is of '@%s', for which 'step' runs as well as for '@%s'",

@@ -389,17 +389,44 @@ static int products(lua_State *l) {
   return 1;
 }
 
-enum { MAX_REFUSED = 100 };
+enum {
+  MAX_REFUSED = 100,
+  MOST_PLACES = 3, // of one reason
+};
+
+// Ends a reason: tells how many of its places were left out.
+static void end_reason(PlanProgram *p) {
+  if (p->n_places > MOST_PLACES) diag_more_places(p->box.d, p->n_places - MOST_PLACES);
+  p->reason = NULL;
+  p->n_places = 0;
+}
+
+void plan_refused_all(PlanProgram *p) {
+  end_reason(p);
+}
 
 // refuse(op or value, message): reports an error of the model; the program continues, to find more.
+// Places with the message of the one before are reported together.
 static int refuse(lua_State *l) {
   PlanProgram *p = program_of(l);
   bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
   const Loc *loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
-  diag_error(p->box.d, loc, "%.*s", LUA_MESSAGE, luaL_checkstring(l, 2));
-  diag_note(p->box.d, plan_line(l), "the plan asks for it here");
-  if (++p->n_refused == MAX_REFUSED) return FAIL(l, NULL, "these are enough");
-  return 0;
+  const char *text = luaL_checkstring(l, 2);
+  // An alternative keeps its messages to itself.
+  if (!p->alternative && p->reason && str_equal(p->reason, text)) {
+    diag_place(p->box.d, loc, NULL, ++p->n_places <= MOST_PLACES);
+  } else {
+    if (!p->alternative) {
+      end_reason(p);
+      p->reason = str_copy(p->box.arena, text);
+      p->n_places = 1;
+    }
+    diag_error(p->box.d, loc, "%.*s", LUA_MESSAGE, text);
+    diag_note(p->box.d, plan_line(l), "the plan asks for it here");
+  }
+  if (++p->n_refused < MAX_REFUSED) return 0;
+  if (!p->alternative) end_reason(p);
+  return FAIL(l, NULL, "these are enough");
 }
 
 // replicated(op or value, message): warns that the plan leaves it whole on every rank.
