@@ -252,6 +252,7 @@ static void report(Sandbox *s, const char *message) {
   if (s->about) diag_note(s->d, s->about, "this one");
   for (int i = 0; i < s->notes.n; i++)
     diag_note(s->d, s->notes.at[i].loc, "%s", s->notes.at[i].text);
+  if (s->hint) diag_hint(s->d, "%s", s->hint);
   // Hints for common errors.
   if (line == 1 && s->n && *s->text == '{')
     diag_hint(
@@ -350,6 +351,7 @@ bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_resul
   // The limits apply to each call.
   s->about = NULL;
   s->call = NULL;
+  s->hint = NULL;
   s->notes.n = 0;
   s->reported = false;
   s->line = s->steps = 0;

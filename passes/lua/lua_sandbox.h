@@ -58,6 +58,7 @@ typedef struct Sandbox {
   const char *seen;       // the start of the last queried line of the text; or NULL
   int seen_line;          // its number
   const Loc *about;       // the location in the model of the current error, or NULL
+  const char *hint;       // of the current error, or NULL
   bool reported;          // the current error is already reported
   Vec(SandboxNote) notes; // added to the error
 } Sandbox;

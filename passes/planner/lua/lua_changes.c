@@ -23,6 +23,7 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify/verify.h"
+#include "lua/lua_deterministic.h"
 #include "lua_graph.h"
 #include "pad.h"
 #include "planner/saved/record.h"
@@ -322,8 +323,10 @@ static int pad(lua_State *l) {
 static double field(lua_State *l, int arg, const char *name, double otherwise) {
   if (lua_isnoneornil(l, arg)) return otherwise;
   luaL_checktype(l, arg, LUA_TTABLE);
-  lua_getfield(l, arg, name);
-  double x = luaL_optnumber(l, -1, otherwise);
+  int is_number = 1;
+  bool there = lua_getfield(l, arg, name) != LUA_TNIL;
+  double x = there ? lua_tonumberx(l, -1, &is_number) : otherwise;
+  if (!is_number) FAIL(l, NULL, "'%s' is a number, not %s", name, steady_text(l, -1));
   lua_pop(l, 1);
   return x;
 }

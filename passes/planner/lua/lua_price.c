@@ -252,7 +252,9 @@ static int price(lua_State *l) {
   StepPrice found = {0};
   if (!lua_isnil(l, 1)) {
     lua_pushvalue(l, 1);
+    const char *call = p->box.call;
     status = lua_pcall(l, 0, 0, 0);
+    if (status == LUA_OK) p->box.call = call;
   }
   // An error about an op or value of the model makes the alternative impossible; any other is a
   // mistake in the program.

@@ -232,6 +232,16 @@ static void write_build(Replacing *r, const Op *op, const Attr *attrs, int n_att
   strbuf_add(b, n_attrs ? " })\n" : ")\n");
 }
 
+// An error of new ops for a product with a transposed weight, which these may lack.
+static void hint_trans(lua_State *l, const Op *op) {
+  if (op_has_attr(op, "trans") && op_attr(op, "trans")->i)
+    program_of(l)->box.hint =
+        str_format(program_of(l)->box.arena,
+                   "the weight of this %s has its columns first, as n k: build(\"%s\", operands, "
+                   "{trans = true}), and slice dimension 1 of it along k",
+                   op_info[op->kind].name, op_info[op->kind].name);
+}
+
 // build(kind, operands, attributes): a new op; returns its results.
 static int build(lua_State *l) {
   PlanProgram *p = program_of(l);
@@ -251,7 +261,10 @@ static int build(lua_State *l) {
   diag_capture_begin(&capture);
   Op *op = op_new(r->b.g, r->b.at, kind, in, n, attrs, n_attrs, r->b.origin, capture.d);
   const char *why = diag_capture_end(&capture, p->box.arena);
-  if (!op) return plan_fail(l, r->op->loc, why);
+  if (!op) {
+    hint_trans(l, r->op);
+    return plan_fail(l, r->op->loc, why);
+  }
   vec_push(p->box.arena, &r->built, op);
   luaL_checkstack(l, op->n_out, NULL);
   for (int i = 0; i < op->n_out; i++) {
@@ -342,6 +355,7 @@ static void check_results(lua_State *l, const Replacing *r, int base, Value **ou
     const char *what = str_format(a, "result %d of the function", i + 1);
     if (lua_isnoneornil(l, base + i + 1) && !value_used(op->out[i])) continue;
     out[i] = check_known(l, base + i + 1, what);
+    if (out[i]->type != op->out[i]->type) hint_trans(l, op);
     if (out[i]->type != op->out[i]->type)
       FAIL(l, op->loc, "%s is %s, and %s of %s", what, type_text(a, out[i]->type),
            type_text(a, op->out[i]->type), name);
