@@ -55,7 +55,8 @@ def too_many(folder):
         trains(folder, "words.torchscript", "--bound", f"*NonZero*={COUNT}", *options)
         run(*compiled(folder / "train", "words.torchscript", "--bound", f"*NonZero*={COUNT - 1}", *options))
         refused([folder / "train", *flags(WANT["words"]), "--steps", 1], "words.torchscript.onnx:/NonZero",
-                f"a capacity is exceeded: {COUNT} elements of row 0 are selected, and the bound is {COUNT - 1}", "hint: compile with a larger --bound for this operator")
+                f"a capacity is exceeded: {COUNT} elements of row 0 are selected, and the bound is {COUNT - 1}",
+                "hint: compile with a larger --bound for this operator")
 
 
 def none(folder):
