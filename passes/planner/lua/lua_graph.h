@@ -68,7 +68,8 @@ struct PlanProgram {
   int n_refused; // errors reported by `refuse`
   int n_places;  // of its last message, `reason`
   const char *reason;
-  int n_searches; // so far
+  const char *given; // the program in the plan's text, if it has numbers: "coshard:4@1-2"
+  int n_searches;    // so far
   int n_prices;
   Alternative *alternative; // while it is priced
   Replacing *replacing;     // while an op is replaced (lua_replace.c)

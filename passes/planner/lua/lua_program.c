@@ -252,6 +252,8 @@ static int call_numbers(lua_State *l) {
       lua_pushinteger(l, number->last);
       lua_setfield(l, -2, "last");
     }
+    lua_pushinteger(l, number->column);
+    lua_setfield(l, -2, "column");
     lua_rawseti(l, -2, i + 1);
   }
   lua_call(l, 1, 0);
@@ -268,6 +270,7 @@ static bool give_numbers(PlanProgram *p, const PlanCall *call) {
     return false;
   }
   p->call = call;
+  p->given = str_copy(p->box.arena, call->text);
   bool ok = sandbox_call(&p->box, call_numbers, p, 0);
   p->call = NULL;
   return ok;

@@ -405,12 +405,24 @@ void plan_refused_all(PlanProgram *p) {
   end_reason(p);
 }
 
-// refuse(op or value, message): reports an error of the model; the program continues, to find more.
-// Places with the message of the one before are reported together.
+// The part of the plan's text that a number of `numbers` is; NULL: the argument is no such table.
+static const Loc *number_loc(lua_State *l, int arg) {
+  const PlanProgram *p = program_of(l);
+  if (!p->given || !lua_istable(l, arg)) return NULL;
+  lua_getfield(l, arg, "column");
+  lua_Integer column = lua_tointeger(l, -1);
+  lua_pop(l, 1);
+  if (column < 1 || column > (lua_Integer)strlen(p->given)) return NULL;
+  return loc_source(p->box.arena, "--plan", 0, (int)column, p->given);
+}
+
+// refuse(op, value or number, message): reports an error of the model; the program continues, to
+// find more. Places with the message of the one before are reported together.
 static int refuse(lua_State *l) {
   PlanProgram *p = program_of(l);
   bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
-  const Loc *loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
+  const Loc *number = number_loc(l, 1), *loc = number;
+  if (!number) loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
   const char *text = luaL_checkstring(l, 2);
   // An alternative keeps its messages to itself.
   if (!p->alternative && p->reason && str_equal(p->reason, text)) {
@@ -422,7 +434,7 @@ static int refuse(lua_State *l) {
       p->n_places = 1;
     }
     diag_error(p->box.d, loc, "%.*s", LUA_MESSAGE, text);
-    diag_note(p->box.d, plan_line(l), "the plan asks for it here");
+    if (!number) diag_note(p->box.d, plan_line(l), "the plan asks for it here");
   }
   if (++p->n_refused < MAX_REFUSED) return 0;
   if (!p->alternative) end_reason(p);

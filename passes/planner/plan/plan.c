@@ -33,10 +33,11 @@ static bool read_number(const char **at, int64_t *out) {
 // number = count ["@" layer ["-" layer]]
 bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d) {
   const char *at = name_end(text);
-  *out = (PlanCall){.name = str_copy_n(a, text, (size_t)(at - text))};
+  *out = (PlanCall){.text = text, .name = str_copy_n(a, text, (size_t)(at - text))};
   while (*at) {
     PlanNumber number = {0};
     const char *start = ++at;
+    number.column = (int)(start - text) + 1;
     bool ok = read_number(&at, &number.n);
     if (ok && *at == '@') {
       at++;

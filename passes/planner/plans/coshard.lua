@@ -22,15 +22,17 @@ function model()
   local all, of = layers(), {} -- of: by layer, its number of pieces
   for _, number in ipairs(asked) do
     for i = number.first or 1, number.last or math.max(#all, 1) do
-      if of[i] then error(("coshard: layer %d is to be in %d pieces, and in %d"):format(i, of[i], number.n)) end
+      if i > #all and number.first then
+        refuse(number, ("there is no layer %d, there are %d"):format(number.last, #all))
+        return
+      elseif of[i] then
+        refuse(number, ("layer %d is to be in %d pieces, and in %d"):format(i, of[i], number.n))
+        return
+      end
       of[i] = number.n
-      if i > #all then break end
     end
     local list = ops("linear")
     if number.first then
-      if number.last > #all then
-        error(("coshard: there is no layer %d, there are %d"):format(number.last, #all))
-      end
       list = {}
       for i = number.first, number.last do list[#list + 1] = all[i] end
     end
