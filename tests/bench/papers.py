@@ -1,10 +1,10 @@
 """The headline experiments of nnScaler, SuperScaler and AutoDDL, priced:  tests/bench/papers.py [ROW …] [--list]
 
 For each row: the commands, the predicted seconds of a step under the paper's baseline and the paper's plan, what the ranks
-need, and the speedup, predicted and published.  Seconds of planning, and their limits, are CPU seconds of nnaot: other processes
-of the machine do not count.
+need, and the speedup, predicted and published.  Experiments without a speedup are tables.  Seconds of planning, and their limits,
+are CPU seconds.
 
-    tests/bench/papers.py swin-8 mbart                rows whose names begin so; all of them without
+    tests/bench/papers.py swin-8 mbart                rows and tables whose names begin so; all of them without
     tests/bench/papers.py --results FILE              resumes: what FILE has is not computed again
     tests/bench/papers.py --auto 300                  the plan of `auto` too, if it ends within so many seconds
     tests/bench/papers.py --only-auto 300             that alone, for a long campaign with --results
@@ -18,28 +18,18 @@ FITTED: one parameter on one row. AutoDDL's bandwidth on Piz Daint, 4.4 GB/s in 
 parallelism of VGG13 takes four times as long as its plan (AutoDDL, section 5.2.2); the theoretical peak of 8.5 to 10 gives 2.1.
 Table 3 is judged by it. All other figures are those of the citations in the clusters' files.
 
-A row is `within` if the predicted speedup is within 20 % of the published one.
+A row is `within` if the predicted speedup is within 20 % of the published one. Rows in brackets are not judged.
 """
 
 import argparse
-import hashlib
-import json
-import os
 import pathlib
-import re
-import resource
 import shlex
-import signal
-import subprocess
 import tempfile
-from dataclasses import dataclass, field
 
-import paper_models
+import papers_nnscaler
+from papers_bench import HERE, Bench, Paper, Plan, Row, show
 
-HERE = pathlib.Path(__file__).resolve().parent
-NNAOT = pathlib.Path(os.environ.get("BUILD", HERE.parents[1] / "build")) / "bin" / "nnaot"
 WITHIN = 0.2
-MORE_MEMORY = 10  # times
 FITTED = {"autoddl-vgg13-64"}
 
 SWIN = {4: (32, 512, 16), 8: (40, 768, 24), 16: (48, 1024, 32), 32: (56, 1536, 32)}  # nnScaler, table 9
@@ -48,34 +38,6 @@ T5_WORDS = {4: 530_000, 8: 830_000, 16: 1_460_000, 32: 2_100_000}  # of the tota
 ALPHAFOLD = {16: (96, 1024, 32), 32: (128, 1024, 32)}
 MBART = (48, 5120, 32)  # SuperScaler, table 2, 16 GPUs; 500,000 words (section 6.1)
 WINDOW = 48  # of Swin on images of 1536 (nnScaler's evaluation)
-
-
-@dataclass
-class Plan:
-    """Of several numbers of micro-batches the fastest that fits is taken: "we tune hyper-parameters for each system" (SuperScaler,
-    section 6.1), micro-batch sizes among them. The first is that with the fewest rows."""
-    plan: str
-    micro_batches: tuple | int = 1
-
-    def cuts(self):
-        return self.micro_batches if isinstance(self.micro_batches, tuple) else (self.micro_batches,)
-
-
-@dataclass
-class Row:
-    name: str
-    said: float  # the published speedup
-    source: str
-    model: str
-    size: tuple
-    rows: int  # of a step
-    ranks: int
-    cluster: str
-    theirs: Plan
-    ours: Plan
-    dtype: str = "f16"
-    more: dict = field(default_factory=dict)  # of the model
-    judged: bool = True
 
 
 def halves(most):
@@ -132,108 +94,75 @@ def autoddl_rows():
               Plan("dp=4,tp=16,recompute", 128), Plan("dp=4,search=16,recompute=1", 128), "f32", {"tokens": 1024})
     for ranks in 16, 32, 64:
         yield Row(f"autoddl-vgg13-{ranks}", 4.0, "AutoDDL fig. 9", "vgg13", (), 8 * ranks, ranks, "eager-daint", Plan("dp"),
-                  Plan("search"), "f32", judged=ranks == 64)
+                  Plan("search"), "f32", judged=ranks == 64, optimizer="sgd")
 
 
-def all_rows(layers, bias):
-    return [*swin_rows(bias), *t5_rows(), *alphafold_rows(layers), *mbart_rows(), *autoddl_rows()]
+def papers(o):
+    """A row that two papers have is the first one's."""
+    nnscaler = [*swin_rows(not o.no_bias), *t5_rows(), *alphafold_rows(o.layers)]
+    nnscaler += list(papers_nnscaler.figure9(nnscaler))
+    return [Paper("nnScaler (OSDI 2024)", nnscaler, papers_nnscaler.tables(nnscaler)),
+            Paper("SuperScaler (2023)", [*mbart_rows()], []),
+            Paper("AutoDDL (2023)", [*autoddl_rows()], [])]
 
 
-class Bench:
-    def __init__(self, o, folder):
-        self.o, self.folder = o, pathlib.Path(folder)
-        self.known = {}
-        if o.results and o.results.exists():
-            for line in o.results.read_text().splitlines():
-                r = json.loads(line)
-                self.known[r["key"]] = r
+def verdict(row, speedup):
+    """Returns whether the row is within the limit, and a word on it."""
+    within = speedup is not None and abs(speedup / row.said - 1) <= WITHIN
+    word = "within" if within else "no"
+    return within, "fitted" if row.name in FITTED else word if row.judged else f"({word})"
 
-    def plan_text(self, plan):
-        """{N} stands for a co-shard of N pieces in the first layers."""
-        pieces = re.search(r"\{(\d+)\}", plan)
-        if not pieces:
-            return plan
-        file = self.folder / f"coshard_{pieces[1]}.lua"
-        file.write_text((HERE / "coshard_first.lua").read_text().replace("PIECES\n", f"{pieces[1]}\n"))
-        return plan.replace(pieces[0], f"{file}=1")
 
-    def command(self, row, plan, micro_batches, cluster):
-        file = self.folder / f"{row.model}-{hash_of(str((row.size, row.rows, row.more)))}.nn"
-        text, loss = paper_models.MODELS[row.model](*row.size, row.rows, **row.more)
-        file.write_text(text)
-        optimizer = "sgd" if row.name.startswith("autoddl") else "adamw"
-        return [NNAOT, file, "-g", row.ranks, "--cluster", cluster, "--plan", self.plan_text(plan.plan), "--micro-batches",
-                micro_batches, "--loss", loss, "--optimizer", optimizer, "--dtype", row.dtype, "--target",
-                "cuda:sm_80", "--emit", "plan", "-o", "/dev/null"]
+def show_row(bench, row):
+    """Prints the prices of both plans; returns whether their ratio is within the limit."""
+    both = [(name, plan, *bench.priced(row.setting(), plan)) for name, plan in (("theirs", row.theirs), ("ours", row.ours))]
+    theirs, ours = (priced.get("seconds") for *_, priced in both)
+    speedup = theirs / ours if theirs and ours else None
+    within, word = verdict(row, speedup)
+    print(f"{row.name:30} {f'{speedup:.2f}' if speedup else '-':>6} of {row.said:<5}{word:9}{row.source}")
+    for name, plan, here, priced in both:
+        print(f"    {plan.plan}\n    {show(name, here, priced)}")
+    if bench.o.auto:
+        print(f"    {bench.auto(row, bench.o.auto)}")
+    print(end="", flush=True)
+    return within
 
-    def price(self, row, plan, micro_batches, memory=1, limit=None):
-        """Returns {"seconds", "peak", "took"} or {"why", "took"}, with "limit" if it is reached."""
-        text = (HERE / "clusters" / f"{row.cluster}.lua").read_text()
-        key = (f"{row.model} {row.size} {row.more} {row.rows} {row.dtype} -g {row.ranks} {row.cluster} {hash_of(text)} {plan.plan} "
-               f"@{micro_batches} x{memory}")
-        limit = limit or self.o.limit
-        if key in self.known and self.known[key].get("limit", limit) >= limit:
-            return self.known[key]
-        cluster, summary = self.folder / f"{row.cluster}-x{memory}.lua", self.folder / "summary.json"
-        cluster.write_text(re.sub(r"\bmemory = ([\d.e]+)", lambda m: f"memory = {memory * float(m[1])}", text))
-        run, took = limited([*self.command(row, plan, micro_batches, cluster), "--summary", summary], limit)
-        result = {"key": key, "cut": micro_batches, "took": round(took, 1)}
-        if run.returncode == -signal.SIGXCPU:
-            result |= {"why": f"not ended in {limit} s", "limit": limit}
-        elif run.returncode:
-            errors = [line for line in run.stderr.splitlines() if "error:" in line]
-            result["why"] = errors[0].split("error: ", 1)[1] if errors else run.stderr[-200:]
+
+def show_table(bench, table):
+    print(f"{table.name:30} {table.source}: {table.said}", flush=True)
+    for line in table.lines(bench):
+        print(f"    {line}", flush=True)
+
+
+def show_commands(bench, row):
+    for plan in row.theirs, row.ours:
+        command = bench.command(row.setting(), plan.plan, plan.cuts()[0], HERE / "clusters" / f"{row.cluster}.lua")
+        print(f"{row.name}: {shlex.join(map(str, command))}")
+
+
+def show_paper(bench, paper, wanted):
+    """Returns whether each judged row is within the limit."""
+    rows = [row for row in paper.rows if wanted(row.name)]
+    tables = [table for table in paper.tables if wanted(table.name)]
+    o, judged = bench.o, []
+    if rows or tables and not (o.commands or o.only_auto):
+        print(f"\n## {paper.title}\n")
+    for row in rows:
+        if o.list:
+            print(f"{row.name:32}{row.said:6}  {row.source}")
+        elif o.commands:
+            show_commands(bench, row)
+        elif o.only_auto:
+            print(f"{row.name:30} {row.source}\n    {bench.auto(row, o.only_auto)}", flush=True)
         else:
-            s = json.loads(summary.read_text())
-            result["seconds"] = s["predicted_step_ms"] / 1e3
-            result["peak"] = max(r["peak_bytes"] or 0 for r in s["per_rank"])
-            result["plan"] = next((c["plan"] for c in s.get("candidates", []) if c["chosen"]), None)
-        self.known[key] = result
-        if self.o.results:
-            with self.o.results.open("a") as f:
-                f.write(json.dumps(result) + "\n")
-        return result
-
-    def priced(self, row, plan):
-        """The plan on the paper's devices; if it does not fit, on ones with more memory."""
-        tried = []
-        for micro_batches in plan.cuts():
-            tried.append(self.price(row, plan, micro_batches))
-            if "seconds" not in tried[-1]:
-                break
-        best = min((r for r in tried if "seconds" in r), key=lambda r: r["seconds"], default=tried[0])
-        if "seconds" in best or "fit" not in best["why"]:
-            return best, best
-        return best, self.price(row, plan, plan.cuts()[0], MORE_MEMORY)
-
-    def auto(self, row, limit):
-        """Returns a line: the plan found with as many micro-batches as the paper's plan has."""
-        found = self.price(row, Plan("auto"), row.ours.cuts()[0], limit=limit)
-        return show("auto", found, found)
-
-
-def limited(command, seconds):
-    """Runs a command for at most so many CPU seconds, after which SIGXCPU ends it; returns the run and its CPU seconds."""
-    def spent():
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return usage.ru_utime + usage.ru_stime
-
-    before = spent()
-    run = subprocess.run(list(map(str, command)), capture_output=True, text=True,
-                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY)))
-    return run, spent() - before
-
-
-def hash_of(text):
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def show(name, here, priced):
-    if "seconds" not in priced:
-        return f"{name}: - ({priced['why'][:110]})"
-    text = f"{priced['seconds']:.4g} s, {priced['peak'] / 1e9:.1f} GB, {priced['cut']} micro-batches"
-    return f"{name}: {text if here is priced else f'[{text}] does not fit'}" + (
-        f", {priced['plan']}" if priced.get("plan") else "") + f" ({priced['took']:.0f} s)"
+            within = show_row(bench, row)
+            judged += [within] if row.judged else []
+    for table in tables:
+        if o.list:
+            print(f"{table.name:32}        {table.source}")
+        elif not (o.commands or o.only_auto):
+            show_table(bench, table)
+    return judged
 
 
 def main():
@@ -249,39 +178,15 @@ def main():
     parser.add_argument("--no-bias", action="store_true", help="Swin without biases of relative positions")
     parser.add_argument("--results", type=pathlib.Path)
     o = parser.parse_args()
-    rows = [r for r in all_rows(o.layers, not o.no_bias) if not o.names or any(r.name.startswith(n) for n in o.names)]
-    if o.list:
-        print("\n".join(f"{r.name:32}{r.said:6}  {r.source}" for r in rows))
-        return
-    n_within = n_judged = 0
     if o.keep:
         o.keep.mkdir(parents=True, exist_ok=True)
+    judged = []
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(o, o.keep or folder)
-        for row in rows:
-            if o.commands:
-                for plan in row.theirs, row.ours:
-                    c = bench.command(row, plan, plan.cuts()[0], HERE / "clusters" / f"{row.cluster}.lua")
-                    print(f"{row.name}: {shlex.join(map(str, c))}")
-                continue
-            if o.only_auto:
-                print(f"{row.name:30} {row.source}\n    {bench.auto(row, o.only_auto)}", flush=True)
-                continue
-            both = [(name, *bench.priced(row, plan)) for name, plan in (("theirs", row.theirs), ("ours", row.ours))]
-            theirs, ours = (priced.get("seconds") for _, _, priced in both)
-            speedup = theirs / ours if theirs and ours else None
-            within = speedup is not None and abs(speedup / row.said - 1) <= WITHIN
-            judged = row.judged and row.name not in FITTED
-            n_judged, n_within = n_judged + row.judged, n_within + (row.judged and within)
-            word = "fitted" if row.name in FITTED else "not judged" if not judged else "within" if within else "no"
-            print(f"{row.name:30} {f'{speedup:.2f}' if speedup else '-':>6} of {row.said:<5}{word:11}{row.source}")
-            for (name, here, priced), plan in zip(both, (row.theirs, row.ours)):
-                print(f"    {plan.plan}\n    {show(name, here, priced)}")
-            if o.auto:
-                print(f"    {bench.auto(row, o.auto)}")
-            print(end="", flush=True)
-    if not o.commands and not o.only_auto:
-        print(f"{n_within} of {n_judged} rows within {WITHIN:.0%} of the published speedup, fitted ones included")
+        for paper in papers(o):
+            judged += show_paper(bench, paper, lambda name: not o.names or any(name.startswith(n) for n in o.names))
+    if not (o.list or o.commands or o.only_auto):
+        print(f"\n{sum(judged)} of {len(judged)} judged rows within {WITHIN:.0%} of the published speedup, fitted ones included")
 
 
 if __name__ == "__main__":

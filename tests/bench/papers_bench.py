@@ -1,0 +1,217 @@
+"""What the experiments of papers.py are made of: plans, rows and tables, and their prices.
+
+A price is one run of `nnaot --emit plan` for a model without weights, limited by its CPU seconds: other processes of the machine
+do not count. Prices are kept in the file of --results, by all that determines them.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Callable
+
+import paper_models
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parents[1] / "build"))
+MORE_MEMORY = 10  # times
+
+
+@dataclass
+class Plan:
+    """Of several numbers of micro-batches the fastest that fits is taken: "we tune hyper-parameters for each system" (SuperScaler,
+    section 6.1), micro-batch sizes among them. The first is that with the fewest rows."""
+    plan: str
+    micro_batches: tuple | int = 1
+
+    def cuts(self):
+        return self.micro_batches if isinstance(self.micro_batches, tuple) else (self.micro_batches,)
+
+
+@dataclass
+class Setting:
+    """All but the plan of a price."""
+    model: str
+    size: tuple
+    rows: int  # of a step
+    ranks: int
+    cluster: str
+    dtype: str = "f16"
+    more: dict = field(default_factory=dict)  # of the model
+    optimizer: str = "adamw"
+    target: str = "cuda:sm_80"
+    flags: tuple = ()
+
+    def key(self):
+        key = f"{self.model} {self.size} {self.more} {self.rows} {self.dtype} -g {self.ranks} {self.cluster}"
+        own = [self.optimizer] * (self.optimizer != "adamw") + [self.target] * (self.target != "cuda:sm_80") + [*self.flags]
+        return " ".join([key, *own])
+
+
+@dataclass
+class Row:
+    """A baseline and the paper's plan for the same step."""
+    name: str
+    said: float  # the published speedup
+    source: str
+    model: str
+    size: tuple
+    rows: int  # of a step
+    ranks: int
+    cluster: str
+    theirs: Plan
+    ours: Plan
+    dtype: str = "f16"
+    more: dict = field(default_factory=dict)  # of the model
+    judged: bool = True
+    optimizer: str = "adamw"
+
+    def setting(self):
+        return Setting(self.model, self.size, self.rows, self.ranks, self.cluster, self.dtype, self.more, self.optimizer)
+
+
+@dataclass
+class Table:
+    """An experiment that is no speedup of one plan over another."""
+    name: str
+    source: str
+    said: str  # published, in words
+    lines: Callable  # of a Bench: yields lines of text
+
+
+@dataclass
+class Paper:
+    title: str
+    rows: list
+    tables: list
+
+
+class Bench:
+    def __init__(self, o, folder):
+        self.o, self.folder = o, pathlib.Path(folder)
+        self.known = {}
+        if o.results and o.results.exists():
+            for line in o.results.read_text().splitlines():
+                r = json.loads(line)
+                self.known[r["key"]] = r
+
+    def plan_text(self, plan):
+        """{N} stands for a co-shard of N pieces in the first layers; programs are those of this folder."""
+        for pieces in re.findall(r"\{(\d+)\}", plan):
+            file = self.folder / f"coshard_{pieces}.lua"
+            file.write_text((HERE / "coshard_first.lua").read_text().replace("PIECES\n", f"{pieces}\n"))
+            plan = plan.replace(f"{{{pieces}}}", f"{file}=1")
+        return re.sub(r"(?<![\w/])\w+\.lua", lambda m: str(HERE / m[0]), plan)
+
+    def command(self, setting, plan, micro_batches, cluster):
+        file = self.folder / f"{setting.model}-{hash_of(str((setting.size, setting.rows, setting.more)))}.nn"
+        text, loss = paper_models.MODELS[setting.model](*setting.size, setting.rows, **setting.more)
+        file.write_text(text)
+        return [BUILD / "bin" / "nnaot", file, "-g", setting.ranks, "--cluster", cluster, "--plan", self.plan_text(plan),
+                "--micro-batches", micro_batches, "--loss", loss, "--optimizer", setting.optimizer, "--dtype", setting.dtype,
+                "--target", setting.target, "--emit", "plan", "-o", "/dev/null", *setting.flags]
+
+    def remembered(self, key, limit):
+        """A run that did not end under a smaller limit is run again."""
+        result = self.known.get(key)
+        return result if result and result.get("limit", limit) >= limit else None
+
+    def remember(self, result):
+        self.known[result["key"]] = result
+        if self.o.results:
+            with self.o.results.open("a") as f:
+                f.write(json.dumps(result) + "\n")
+        return result
+
+    def price(self, setting, plan, micro_batches=1, memory=1, limit=None):
+        """Returns {"seconds", "peak", "took", …} or {"why", "took"}, with "limit" if it is reached."""
+        text, limit = (HERE / "clusters" / f"{setting.cluster}.lua").read_text(), limit or self.o.limit
+        key = f"{setting.key()} {hash_of(text)} {plan} @{micro_batches} x{memory}"
+        if known := self.remembered(key, limit):
+            return known
+        cluster, summary = self.folder / f"{setting.cluster}-x{memory}.lua", self.folder / "summary.json"
+        cluster.write_text(re.sub(r"\bmemory = ([\d.e]+)", lambda m: f"memory = {memory * float(m[1])}", text))
+        run, result = limited([*self.command(setting, plan, micro_batches, cluster), "--summary", summary], limit)
+        result |= {"key": key, "cut": micro_batches}
+        if run.returncode == 0:
+            s = json.loads(summary.read_text())
+            result["seconds"] = s["predicted_step_ms"] / 1e3
+            result["peak"] = max(r["peak_bytes"] or 0 for r in s["per_rank"])
+            result["plan"] = next((c["plan"] for c in s.get("candidates", []) if c["chosen"]), None)
+            result["parts"] = [max(r[f"{part}_ms"] for r in s["per_rank"]) / 1e3 for part in ("compute", "comm", "idle")]
+            result["blocks"] = (s.get("fold") or {}).get("unique_blocks")
+        return self.remember(result)
+
+    def priced(self, setting, plan):
+        """The plan on the paper's devices; if it does not fit, on ones with more memory."""
+        tried = []
+        for micro_batches in plan.cuts():
+            tried.append(self.price(setting, plan.plan, micro_batches))
+            if "seconds" not in tried[-1]:
+                break
+        best = min((r for r in tried if "seconds" in r), key=lambda r: r["seconds"], default=tried[0])
+        if "seconds" in best or "fit" not in best["why"]:
+            return best, best
+        return best, self.price(setting, plan.plan, plan.cuts()[0], MORE_MEMORY)
+
+    def auto(self, row, limit):
+        """Returns a line: the plan found with as many micro-batches as the paper's plan has."""
+        found = self.price(row.setting(), "auto", row.ours.cuts()[0], limit=limit)
+        return show("auto", found, found)
+
+    def output(self, key, command):
+        """Returns {"lines", "took"} of a command that writes a table or an answer, or {"why", "took"}."""
+        if known := self.remembered(key, self.o.limit):
+            return known
+        run, result = limited(command, self.o.limit)
+        return self.remember({"key": key, **result, "lines": run.stdout.splitlines()})
+
+    def script(self, name, *arguments):
+        """Yields the lines of another benchmark of this folder."""
+        found = self.output(" ".join([name, *arguments]), [sys.executable, HERE / name, *arguments])
+        yield from found["lines"]
+        yield f"({found.get('why') or str(found['took']) + ' s'})"
+
+
+def limited(command, seconds):
+    """Runs a command, each of its processes for at most so many CPU seconds, after which SIGXCPU ends it; returns the run and
+    {"took"}, with "why" if it fails, and "limit" if that is the limit."""
+    def spent():
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = spent()
+    run = subprocess.run(list(map(str, command)), capture_output=True, text=True,
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY)))
+    result = {"took": round(spent() - before, 2)}
+    if run.returncode == -signal.SIGXCPU:
+        result |= {"why": f"not ended in {seconds} s", "limit": seconds}
+    elif run.returncode:
+        errors = [line for line in run.stderr.splitlines() if "error:" in line]
+        result["why"] = errors[0].split("error: ", 1)[1] if errors else run.stderr[-200:]
+    return run, result
+
+
+def hash_of(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def brief(priced):
+    """Seconds and memory, or the reason why there are none."""
+    if "seconds" not in priced:
+        return f"- ({priced['why'][:110]})"
+    return f"{priced['seconds']:.4g} s, {priced['peak'] / 1e9:.1f} GB"
+
+
+def show(name, here, priced):
+    if "seconds" not in priced:
+        return f"{name}: {brief(priced)}"
+    text = f"{brief(priced)}, {priced['cut']} micro-batches"
+    return f"{name}: {text if here is priced else f'[{text}] does not fit'}" + (
+        f", {priced['plan']}" if priced.get("plan") else "") + f" ({priced['took']:.1f} s)"
