@@ -120,10 +120,10 @@ class Text:
         y = self.reshape(self.op("collect", [y, slots], [groups, many, width]), x[1])
         return self.op("mul", [y, self.op("broadcast", [scale], x[1], attributes=f" shape={bracket(x[1])}")], x[1])
 
-    def block(self, x, name, heads, causal=False, memory=None):
+    def block(self, x, name, heads, causal=False, memory=None, scores=False):
         """Attention, cross-attention to an encoder's result if there is one, feed-forward; norms before each."""
         y = self.norm(x, f"{name}.n1")
-        x = self.add(x, self.attention(y, y, f"{name}.self", heads, causal))
+        x = self.add(x, self.attention(y, y, f"{name}.self", heads, causal, scores))
         if memory:
             x = self.add(x, self.attention(self.norm(x, f"{name}.n2"), memory, f"{name}.cross", heads))
         return self.add(x, self.feed_forward(self.norm(x, f"{name}.n3"), name))
@@ -138,11 +138,11 @@ def bracket(shape):
     return "[" + ",".join(map(str, shape)) + "]"
 
 
-def gpt(layers, width, heads, rows, tokens=TOKENS):
+def gpt(layers, width, heads, rows, tokens=TOKENS, scores=False):
     m = Text()
     x = m.op("gather", [m.weight("wte", WORDS, width), m.input("tokens", [rows, tokens], "i64")], [rows, tokens, width])
     for i in range(layers):
-        x = m.block(x, f"h{i}", heads, causal=True)
+        x = m.block(x, f"h{i}", heads, causal=True, scores=scores)
     return m.module("gpt", m.linear(m.norm(x, "ln"), "head", WORDS)), "next_token(logits,tokens)"
 
 

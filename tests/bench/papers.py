@@ -27,6 +27,7 @@ import shlex
 import tempfile
 
 import papers_nnscaler
+import papers_superscaler
 from papers_bench import HERE, Bench, Paper, Plan, Row, show
 
 WITHIN = 0.2
@@ -102,7 +103,7 @@ def papers(o):
     nnscaler = [*swin_rows(not o.no_bias), *t5_rows(), *alphafold_rows(o.layers)]
     nnscaler += list(papers_nnscaler.figure9(nnscaler))
     return [Paper("nnScaler (OSDI 2024)", nnscaler, papers_nnscaler.tables(nnscaler)),
-            Paper("SuperScaler (2023)", [*mbart_rows()], []),
+            Paper("SuperScaler (2023)", [*mbart_rows(), *papers_superscaler.rows()], papers_superscaler.tables()),
             Paper("AutoDDL (2023)", [*autoddl_rows()], [])]
 
 

@@ -11,6 +11,7 @@ import pathlib
 import re
 import resource
 import signal
+import statistics
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -144,7 +145,7 @@ class Bench:
             result["seconds"] = s["predicted_step_ms"] / 1e3
             result["peak"] = max(r["peak_bytes"] or 0 for r in s["per_rank"])
             result["plan"] = next((c["plan"] for c in s.get("candidates", []) if c["chosen"]), None)
-            result["parts"] = [max(r[f"{part}_ms"] for r in s["per_rank"]) / 1e3 for part in ("compute", "comm", "idle")]
+            result["parts"] = [statistics.mean(r[part] for r in s["per_rank"]) / 1e3 for part in ("compute_ms", "comm_ms", "idle_ms")]
             result["blocks"] = (s.get("fold") or {}).get("unique_blocks")
         return self.remember(result)
 
