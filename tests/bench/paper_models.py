@@ -91,6 +91,19 @@ class Text:
                     f" scale={split[1] ** -0.5} seq_major=true" + (" causal=true" if causal else ""))
         return self.linear(self.reshape(a, x[1]), f"{name}.out", width)
 
+    def conv(self, x, name, columns, size, stride=1):
+        """Of (rows, channels, side, side), padded so that the side is divided by the stride."""
+        rows, channels, side, _ = x[1]
+        pads = bracket([size // 2] * 4)
+        shape = [rows, columns, side // stride, side // stride]
+        return self.op("conv", [x, self.weight(name, columns, channels, size, size)], shape, attributes=(
+            f" strides={bracket([stride] * 2)} pads={pads} dilations=[1,1] group=1"))
+
+    def max_pool(self, x, size, stride):
+        shape, pads = [*x[1][:2], x[1][2] // stride, x[1][3] // stride], bracket([(size - 1) // 2] * 4)
+        return self.op("max_pool", [x], shape, (f"i32{bracket(shape)}",), f" kernel={bracket([size] * 2)} "
+                       f"strides={bracket([stride] * 2)} pads={pads} dilations=[1,1] shape={bracket(shape)}")
+
     def feed_forward(self, x, name, times=4):
         width = x[1][-1]
         up = self.linear(x, f"{name}.up", times * width)
@@ -180,18 +193,18 @@ def llama(layers, width, heads, rows, groups=8, inner=14336, words=128256, token
     return m.module("llama", m.linear(norm(x, "ln"), "head", words)), "next_token(logits,tokens)"
 
 
-def t5(layers, width, heads, rows, words=MANY_WORDS):
+def t5(layers, width, heads, rows, words=MANY_WORDS, source=SOURCE, target=TARGET):
     """Encoder and decoder with half of the layers each, and one table for both and for the logits."""
     m = Text()
     table = m.weight("table", words, width)
     x, y = (m.op("gather", [table, m.input(f"tokens_{n}", [rows, length], "i64")], [rows, length, width])
-            for n, length in (("in", SOURCE), ("out", TARGET)))
+            for n, length in (("in", source), ("out", target)))
     for i in range(layers // 2):
         x = m.block(x, f"e{i}", heads)
     x = m.norm(x, "ln_e")
     for i in range(layers // 2):
         y = m.block(y, f"d{i}", heads, causal=True, memory=x)
-    logits = m.op("linear", [m.norm(y, "ln_d"), table], [rows, TARGET, words], attributes=" trans=true")
+    logits = m.op("linear", [m.norm(y, "ln_d"), table], [rows, target, words], attributes=" trans=true")
     return m.module("t5", logits), "next_token(logits,tokens_out)"
 
 
@@ -333,17 +346,12 @@ def evoformer(layers, width, heads, rows, passes=3):
 
 def vgg13(rows):
     m = Text()
-    x, side = m.input("x", [rows, 3, 224, 224]), 224
+    x = m.input("x", [rows, 3, 224, 224])
     for stage, width in enumerate((64, 128, 256, 512, 512)):
         for i in range(2):
-            w = m.weight(f"c{stage}{i}", width, x[1][1], 3, 3)
-            x = m.op("conv", [x, w], [rows, width, side, side],
-                     attributes=" strides=[1,1] pads=[1,1,1,1] dilations=[1,1] group=1")
+            x = m.conv(x, f"c{stage}{i}", width, 3)
             x = m.op("relu", [x], x[1])
-        side //= 2
-        shape = [rows, width, side, side]
-        x = m.op("max_pool", [x], shape, (f"i32{bracket(shape)}",),
-                 f" kernel=[2,2] strides=[2,2] pads=[0,0,0,0] dilations=[1,1] shape={bracket(shape)}")
+        x = m.max_pool(x, 2, 2)
     x = m.reshape(x, [rows, math.prod(x[1][1:])])
     for i, columns in enumerate((4096, 4096, 1000)):
         x = m.linear(x, f"fc{i}", columns)
@@ -351,7 +359,25 @@ def vgg13(rows):
     return m.module("vgg13", x), "cross_entropy(logits)"
 
 
-MODELS = {f.__name__: f for f in (gpt, llama, t5, swin, alphafold2, evoformer, m6, vgg13)}
+def resnet(classes, rows, blocks=(3, 4, 6, 3)):
+    """ResNet-50 with any number of classes, without batch norms; blocks of (3, 8, 36, 3) are ResNet-152's."""
+    m = Text()
+    x = m.conv(m.input("x", [rows, 3, 224, 224]), "stem", 64, 7, 2)
+    x = m.max_pool(m.op("relu", [x], x[1]), 3, 2)
+    for stage, many in enumerate(blocks):
+        width = 64 << stage
+        for i in range(many):
+            name, stride = f"s{stage}.{i}", 2 if stage and not i else 1
+            y = m.conv(x, f"{name}.a", width, 1)
+            y = m.conv(m.op("relu", [y], y[1]), f"{name}.b", width, 3, stride)
+            y = m.conv(m.op("relu", [y], y[1]), f"{name}.c", 4 * width, 1)
+            x = m.add(y, m.conv(x, f"{name}.short", 4 * width, 1, stride) if not i else x)
+            x = m.op("relu", [x], x[1])
+    x = m.op("reduce_sum", [x], x[1][:2], attributes=" axes=[2,3]")
+    return m.module("resnet", m.linear(x, "fc", classes)), "cross_entropy(logits)"
+
+
+MODELS = {f.__name__: f for f in (gpt, llama, t5, swin, alphafold2, evoformer, m6, vgg13, resnet)}
 
 if __name__ == "__main__":
     print(MODELS[sys.argv[1]](*map(int, sys.argv[2:]))[0], end="")

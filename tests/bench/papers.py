@@ -28,6 +28,7 @@ import tempfile
 
 import papers_nnscaler
 import papers_superscaler
+import papers_tap
 from papers_bench import HERE, Bench, Paper, Plan, Row, show
 
 WITHIN = 0.2
@@ -104,7 +105,8 @@ def papers(o):
     nnscaler += list(papers_nnscaler.figure9(nnscaler))
     return [Paper("nnScaler (OSDI 2024)", nnscaler, papers_nnscaler.tables(nnscaler)),
             Paper("SuperScaler (2023)", [*mbart_rows(), *papers_superscaler.rows()], papers_superscaler.tables()),
-            Paper("AutoDDL (2023)", [*autoddl_rows()], [])]
+            Paper("AutoDDL (2023)", [*autoddl_rows()], []),
+            Paper("TAP (2023)", [], papers_tap.tables())]
 
 
 def verdict(row, speedup):

@@ -6,6 +6,7 @@ do not count. Prices are kept in the file of --results, by all that determines t
 
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -22,6 +23,7 @@ import paper_models
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parents[1] / "build"))
 MORE_MEMORY = 10  # times
+PARTS = "compute", "comm", "idle"  # of a rank's step
 
 
 @dataclass
@@ -145,8 +147,8 @@ class Bench:
             result["seconds"] = s["predicted_step_ms"] / 1e3
             result["peak"] = max(r["peak_bytes"] or 0 for r in s["per_rank"])
             result["plan"] = next((c["plan"] for c in s.get("candidates", []) if c["chosen"]), None)
-            result["parts"] = [statistics.mean(r[part] for r in s["per_rank"]) / 1e3 for part in ("compute_ms", "comm_ms", "idle_ms")]
-            result["blocks"] = (s.get("fold") or {}).get("unique_blocks")
+            result["parts"] = [statistics.mean(r[f"{part}_ms"] for r in s["per_rank"]) / 1e3 for part in PARTS]
+            result |= {"ops": s["fold"]["ops_before"], "blocks": s["fold"]["unique_blocks"]} if s.get("fold") else {}
         return self.remember(result)
 
     def priced(self, setting, plan):
@@ -160,6 +162,12 @@ class Bench:
         if "seconds" in best or "fit" not in best["why"]:
             return best, best
         return best, self.price(setting, plan.plan, plan.cuts()[0], MORE_MEMORY)
+
+    def cell(self, setting, plan, micro_batches=1):
+        """Returns whether the plan fits, and its seconds and memory, in brackets if it does not."""
+        here, priced = self.priced(setting, Plan(plan, micro_batches))
+        fits = here is priced and "seconds" in here
+        return fits, brief(priced) if here is priced else f"[{brief(priced)}]"
 
     def auto(self, row, limit):
         """Returns a line: the plan found with as many micro-batches as the paper's plan has."""
@@ -201,6 +209,11 @@ def limited(command, seconds):
 
 def hash_of(text):
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def parameters(setting):
+    text, _ = paper_models.MODELS[setting.model](*setting.size, setting.rows, **setting.more)
+    return sum(math.prod(map(int, dims.split(","))) for dims in re.findall(r"f32\[([\d,]+)\] weight", text))
 
 
 def brief(priced):

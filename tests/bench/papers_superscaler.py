@@ -1,11 +1,8 @@
 """SuperScaler's GPT-3, and its experiments without a speedup of one plan over another (Lin et al. 2023), for papers.py."""
 
 import json
-import math
-import re
 
-import paper_models
-from papers_bench import BUILD, HERE, Plan, Row, Setting, Table, brief
+from papers_bench import BUILD, HERE, Plan, Row, Setting, Table, brief, parameters
 from papers_nnscaler import GPT, MECHANISMS, mechanisms
 
 GPT3 = (48, 5120, 32)  # table 2, 32 GPUs; rows of 16384 tokens (section 6.1), whose scores are in memory
@@ -43,29 +40,22 @@ def growing(bench, settings, plans):
     """Yields peaks of growing models on one device; returns for each plan the size of the last one that fits."""
     most = {name: 0 for name in plans}
     yield f"{'':14}" + "".join(f"{name:>24}" for name in plans)
-    for text, size, setting in settings:
+    for label, size, setting in settings:
         cells = []
         for name, plan in plans.items():
-            found = bench.price(setting, plan, setting.rows)
-            fits = "seconds" in found
-            if not fits:
-                found = bench.price(setting, plan, setting.rows, memory=10)
+            fits, text = bench.cell(setting, plan, setting.rows)
             most[name] = size if fits else most[name]
-            cells.append(brief(found) if fits else f"[{brief(found)}]")
-        yield f"{text:>14}" + "".join(f"{cell:>24}" for cell in cells)
+            cells.append(text)
+        yield f"{label:>14}" + "".join(f"{cell:>24}" for cell in cells)
     ours = most["co-shard"]
     yield "largest that fits, co-shard's of each: " + ", ".join(
         f"{name} {ours / size:.1f}" if size else f"{name} has none" for name, size in most.items())
 
 
-def parameters(width, heads):
-    text, _ = paper_models.swin(32, width, heads, 1)
-    return sum(math.prod(map(int, dims.split(","))) for dims in re.findall(r"f32\[([\d,]+)\] weight", text))
-
-
 def figure13(bench):
-    settings = [(f"{parameters(w, h) / 1e6:.0f} M", parameters(w, h), Setting(
-        "swin", (32, w, h), 512, 1, "eager-dgx1", more={"window": 48, "scores": True})) for w, h in WIDTHS.items()]
+    swins = [Setting("swin", (32, width, heads), 512, 1, "eager-dgx1", more={"window": 48, "scores": True})
+             for width, heads in WIDTHS.items()]
+    settings = [(f"{parameters(swin) / 1e6:.0f} M", parameters(swin), swin) for swin in swins]
     yield from growing(bench, settings, {**SAVING, "co-shard": "{4}"})
 
 
