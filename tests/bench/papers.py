@@ -26,10 +26,11 @@ import pathlib
 import shlex
 import tempfile
 
+import papers_autoddl
 import papers_nnscaler
 import papers_superscaler
 import papers_tap
-from papers_bench import HERE, Bench, Paper, Plan, Row, show
+from papers_bench import Bench, Paper, Plan, Row, show
 
 WITHIN = 0.2
 FITTED = {"autoddl-vgg13-64"}
@@ -93,7 +94,7 @@ def autoddl_rows():
     """GPT with one sequence in each micro-batch of a rank, for memory, and SGD: the paper names no optimizer, and Adam's states do
     not fit beside 16.5 G weights in f32 on dp=4,tp=16.  VGG13 at once, with 8 images a rank (5.2.2)."""
     yield Row("autoddl-wide-64", 1.59, "AutoDDL table 3", "gpt", (20, 8192, 64), 512, 64, "eager-daint",
-              Plan("dp=4,tp=16,recompute", 128), Plan("dp=4,search=16,recompute=1", 128), "f32", {"tokens": 1024})
+              Plan("dp=4,tp=16,recompute", 128), Plan("dp=4,search=16,recompute=1", 128), "f32", {"tokens": 1024}, optimizer="sgd")
     for ranks in 16, 32, 64:
         yield Row(f"autoddl-vgg13-{ranks}", 4.0, "AutoDDL fig. 9", "vgg13", (), 8 * ranks, ranks, "eager-daint", Plan("dp"),
                   Plan("search"), "f32", judged=ranks == 64, optimizer="sgd")
@@ -105,7 +106,7 @@ def papers(o):
     nnscaler += list(papers_nnscaler.figure9(nnscaler))
     return [Paper("nnScaler (OSDI 2024)", nnscaler, papers_nnscaler.tables(nnscaler)),
             Paper("SuperScaler (2023)", [*mbart_rows(), *papers_superscaler.rows()], papers_superscaler.tables()),
-            Paper("AutoDDL (2023)", [*autoddl_rows()], []),
+            Paper("AutoDDL (2023)", [*autoddl_rows(), *papers_autoddl.rows()], papers_autoddl.tables()),
             Paper("TAP (2023)", [], papers_tap.tables())]
 
 
@@ -139,7 +140,7 @@ def show_table(bench, table):
 
 def show_commands(bench, row):
     for plan in row.theirs, row.ours:
-        command = bench.command(row.setting(), plan.plan, plan.cuts()[0], HERE / "clusters" / f"{row.cluster}.lua")
+        command = bench.command(row.setting(), plan.plan, plan.cuts()[0], bench.cluster(row.cluster, 1))
         print(f"{row.name}: {shlex.join(map(str, command))}")
 
 

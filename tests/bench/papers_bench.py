@@ -44,7 +44,7 @@ class Setting:
     size: tuple
     rows: int  # of a step
     ranks: int
-    cluster: str
+    cluster: str  # clusters/NAME.lua; NAME/N: N devices of each node
     dtype: str = "f16"
     more: dict = field(default_factory=dict)  # of the model
     optimizer: str = "adamw"
@@ -120,6 +120,16 @@ class Bench:
                 "--micro-batches", micro_batches, "--loss", loss, "--optimizer", setting.optimizer, "--dtype", setting.dtype,
                 "--target", setting.target, "--emit", "plan", "-o", "/dev/null", *setting.flags]
 
+    def cluster(self, name, memory):
+        """Writes the cluster with so many times the memory; returns the file."""
+        base, _, per_node = name.partition("/")
+        text = (HERE / "clusters" / f"{base}.lua").read_text()
+        text = re.sub(r"\bmemory = ([\d.e]+)", lambda m: f"memory = {memory * float(m[1])}", text)
+        text = re.sub(r"\bper_node = \d+", f"per_node = {per_node}", text) if per_node else text
+        file = self.folder / f"{base}{per_node}-x{memory}.lua"
+        file.write_text(text)
+        return file
+
     def remembered(self, key, limit):
         """A run that did not end under a smaller limit is run again."""
         result = self.known.get(key)
@@ -134,13 +144,13 @@ class Bench:
 
     def price(self, setting, plan, micro_batches=1, memory=1, limit=None):
         """Returns {"seconds", "peak", "took", …} or {"why", "took"}, with "limit" if it is reached."""
-        text, limit = (HERE / "clusters" / f"{setting.cluster}.lua").read_text(), limit or self.o.limit
+        text = (HERE / "clusters" / f"{setting.cluster.partition('/')[0]}.lua").read_text()
+        limit, summary = limit or self.o.limit, self.folder / "summary.json"
         key = f"{setting.key()} {hash_of(text)} {plan} @{micro_batches} x{memory}"
         if known := self.remembered(key, limit):
             return known
-        cluster, summary = self.folder / f"{setting.cluster}-x{memory}.lua", self.folder / "summary.json"
-        cluster.write_text(re.sub(r"\bmemory = ([\d.e]+)", lambda m: f"memory = {memory * float(m[1])}", text))
-        run, result = limited([*self.command(setting, plan, micro_batches, cluster), "--summary", summary], limit)
+        command = self.command(setting, plan, micro_batches, self.cluster(setting.cluster, memory))
+        run, result = limited([*command, "--summary", summary], limit)
         result |= {"key": key, "cut": micro_batches}
         if run.returncode == 0:
             s = json.loads(summary.read_text())
