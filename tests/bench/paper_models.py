@@ -193,9 +193,10 @@ def llama(layers, width, heads, rows, groups=8, inner=14336, words=128256, token
     return m.module("llama", m.linear(norm(x, "ln"), "head", words)), "next_token(logits,tokens)"
 
 
-def t5(layers, width, heads, rows, words=MANY_WORDS, source=SOURCE, target=TARGET):
+def t5(layers, width, heads, rows, words=MANY_WORDS, source=None, target=None):
     """Encoder and decoder with half of the layers each, and one table for both and for the logits."""
     m = Text()
+    source, target = source or SOURCE, target or TARGET
     table = m.weight("table", words, width)
     x, y = (m.op("gather", [table, m.input(f"tokens_{n}", [rows, length], "i64")], [rows, length, width])
             for n, length in (("in", source), ("out", target)))

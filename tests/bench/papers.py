@@ -1,8 +1,8 @@
-"""The headline experiments of nnScaler, SuperScaler and AutoDDL, priced:  tests/bench/papers.py [ROW …] [--list]
+"""The headline experiments of nnScaler, SuperScaler, AutoDDL and TAP, priced:  tests/bench/papers.py [ROW …] [--list]
 
 For each row: the commands, the predicted seconds of a step under the paper's baseline and the paper's plan, what the ranks
-need, and the speedup, predicted and published.  Experiments without a speedup are tables.  Seconds of planning, and their limits,
-are CPU seconds.
+need, and the speedup, predicted and published.  Experiments without a speedup are tables.  Seconds of planning, in brackets, and
+their limits are CPU seconds.  Judged rows are here; other rows, and tables, are in papers_nnscaler.py and its like.
 
     tests/bench/papers.py swin-8 mbart                rows and tables whose names begin so; all of them without
     tests/bench/papers.py --results FILE              resumes: what FILE has is not computed again
