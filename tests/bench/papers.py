@@ -8,7 +8,8 @@ their limits are CPU seconds.  Judged rows are here; other rows, and tables, are
     tests/bench/papers.py --results FILE              resumes: what FILE has is not computed again
     tests/bench/papers.py --auto 300                  the plan of `auto` too, if it ends within so many seconds
     tests/bench/papers.py --only-auto 300             that alone, for a long campaign with --results
-    tests/bench/papers.py --commands --keep DIR       prints the commands and runs nothing; DIR has the models and plans
+    tests/bench/papers.py --commands --keep DIR       prints the commands of rows and runs nothing; DIR has the models and plans
+    tests/bench/papers.py --verbose --keep DIR tap    prints each command as it runs, those of tables, too
 
 Models have the papers' sizes (paper_models.py): shapes, without weights. Clusters are the papers' (clusters/eager-*.lua), with
 PyTorch in eager mode; each figure has its source there. Memory is that of the devices. A plan that is refused, or does
@@ -24,6 +25,7 @@ A row is `within` if the predicted speedup is within 20 % of the published one. 
 import argparse
 import pathlib
 import shlex
+import sys
 import tempfile
 
 import papers_autoddl
@@ -181,6 +183,8 @@ def main():
     parser.add_argument("--layers", type=int, help="of AlphaFold2, instead of 96 and 128")
     parser.add_argument("--no-bias", action="store_true", help="Swin without biases of relative positions")
     parser.add_argument("--results", type=pathlib.Path)
+    parser.add_argument("--verbose", action="store_true", help="prints each command that is run")
+    parser.add_argument("--check", action="store_true", help="fails if a judged row is not within, or a plan is refused")
     o = parser.parse_args()
     if o.keep:
         o.keep.mkdir(parents=True, exist_ok=True)
@@ -191,6 +195,8 @@ def main():
             judged += show_paper(bench, paper, lambda name: not o.names or any(name.startswith(n) for n in o.names))
     if not (o.list or o.commands or o.only_auto):
         print(f"\n{sum(judged)} of {len(judged)} judged rows within {WITHIN:.0%} of the published speedup, fitted ones included")
+    if o.check and (bench.refused() or not all(judged)):
+        sys.exit("\n".join(f"{r['key']}: {r['why']}" for r in bench.refused()) or "a judged row is not within")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import resource
+import shlex
 import signal
 import statistics
 import subprocess
@@ -98,7 +99,7 @@ class Paper:
 class Bench:
     def __init__(self, o, folder):
         self.o, self.folder = o, pathlib.Path(folder)
-        self.known = {}
+        self.known, self.used = {}, []
         if o.results and o.results.exists():
             for line in o.results.read_text().splitlines():
                 r = json.loads(line)
@@ -130,36 +131,34 @@ class Bench:
         file.write_text(text)
         return file
 
-    def remembered(self, key, limit):
-        """A run that did not end under a smaller limit is run again."""
-        result = self.known.get(key)
-        return result if result and result.get("limit", limit) >= limit else None
+    def run(self, command, limit):
+        if self.o.verbose:
+            print(f"+ {shlex.join(map(str, command))}", flush=True)
+        return limited(command, limit)
 
-    def remember(self, result):
-        self.known[result["key"]] = result
-        if self.o.results:
-            with self.o.results.open("a") as f:
-                f.write(json.dumps(result) + "\n")
+    def answer(self, key, limit, ask):
+        """Returns what is known, unless that is that it did not end under a smaller limit; else asks."""
+        result = self.known.get(key)
+        if not result or result.get("limit", limit) < limit:
+            self.known[key] = result = {"key": key, **ask()}
+            if self.o.results:
+                with self.o.results.open("a") as f:
+                    f.write(json.dumps(result) + "\n")
+        self.used.append(result)
         return result
 
     def price(self, setting, plan, micro_batches=1, memory=1, limit=None):
         """Returns {"seconds", "peak", "took", …} or {"why", "took"}, with "limit" if it is reached."""
         text = (HERE / "clusters" / f"{setting.cluster.partition('/')[0]}.lua").read_text()
-        limit, summary = limit or self.o.limit, self.folder / "summary.json"
-        key = f"{setting.key()} {hash_of(text)} {plan} @{micro_batches} x{memory}"
-        if known := self.remembered(key, limit):
-            return known
-        command = self.command(setting, plan, micro_batches, self.cluster(setting.cluster, memory))
-        run, result = limited([*command, "--summary", summary], limit)
-        result |= {"key": key, "cut": micro_batches}
-        if run.returncode == 0:
-            s = json.loads(summary.read_text())
-            result["seconds"] = s["predicted_step_ms"] / 1e3
-            result["peak"] = max(r["peak_bytes"] or 0 for r in s["per_rank"])
-            result["plan"] = next((c["plan"] for c in s.get("candidates", []) if c["chosen"]), None)
-            result["parts"] = [statistics.mean(r[f"{part}_ms"] for r in s["per_rank"]) / 1e3 for part in PARTS]
-            result |= {"ops": s["fold"]["ops_before"], "blocks": s["fold"]["unique_blocks"]} if s.get("fold") else {}
-        return self.remember(result)
+        limit = limit or self.o.limit
+
+        def ask():
+            summary = self.folder / "summary.json"
+            command = self.command(setting, plan, micro_batches, self.cluster(setting.cluster, memory))
+            run, result = self.run([*command, "--summary", summary], limit)
+            return result | {"cut": micro_batches} | (predicted(json.loads(summary.read_text())) if run.returncode == 0 else {})
+
+        return self.answer(f"{setting.key()} {hash_of(text)} {plan} @{micro_batches} x{memory}", limit, ask)
 
     def priced(self, setting, plan):
         """The plan on the paper's devices; if it does not fit, on ones with more memory."""
@@ -187,11 +186,16 @@ class Bench:
         return show("auto", best, best)
 
     def output(self, key, command):
-        """Returns {"lines", "took"} of a command that writes a table or an answer, or {"why", "took"}."""
-        if known := self.remembered(key, self.o.limit):
-            return known
-        run, result = limited(command, self.o.limit)
-        return self.remember({"key": key, **result, "lines": run.stdout.splitlines()})
+        """Returns {"lines", "took"} of a command that writes a table or an answer, or {"why", "lines", "took"}."""
+        def ask():
+            run, result = self.run(command, self.o.limit)
+            return result | {"lines": run.stdout.splitlines()}
+
+        return self.answer(key, self.o.limit, ask)
+
+    def refused(self):
+        """Those used answers that are errors, and neither about memory nor for want of time."""
+        return [r for r in self.used if "why" in r and "limit" not in r and "fit" not in r["why"]]
 
     def script(self, name, *arguments):
         """Yields the lines of another benchmark of this folder."""
@@ -217,6 +221,15 @@ def limited(command, seconds):
         errors = [line for line in run.stderr.splitlines() if "error:" in line]
         result["why"] = errors[0].split("error: ", 1)[1] if errors else run.stderr[-200:]
     return run, result
+
+
+def predicted(summary):
+    ranks = summary["per_rank"]
+    result = {"seconds": summary["predicted_step_ms"] / 1e3, "peak": max(r["peak_bytes"] or 0 for r in ranks),
+              "plan": next((c["plan"] for c in summary.get("candidates", []) if c["chosen"]), None),
+              "parts": [statistics.mean(r[f"{part}_ms"] for r in ranks) / 1e3 for part in PARTS]}
+    fold = summary.get("fold")
+    return result | ({"ops": fold["ops_before"], "blocks": fold["unique_blocks"]} if fold else {})
 
 
 def hash_of(text):
