@@ -103,7 +103,7 @@ def autoddl_rows():
 
 
 def papers(o):
-    """A row that two papers have is the first one's."""
+    """A row of two papers stands under the first one."""
     nnscaler = [*swin_rows(not o.no_bias), *t5_rows(), *alphafold_rows(o.layers)]
     nnscaler += list(papers_nnscaler.figure9(nnscaler))
     return [Paper("nnScaler (OSDI 2024)", nnscaler, papers_nnscaler.tables(nnscaler)),

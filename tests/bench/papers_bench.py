@@ -1,7 +1,7 @@
-"""What the experiments of papers.py are made of: plans, rows and tables, and their prices.
+"""The parts of papers.py's experiments: plans, rows and tables, and their prices.
 
 A price is one run of `nnaot --emit plan` for a model without weights, limited by its CPU seconds: other processes of the machine
-do not count. Prices are kept in the file of --results, by all that determines them.
+do not count. The file of --results has each price under its model, cluster and plan; a file is for one build of nnaot.
 """
 
 import hashlib
@@ -137,7 +137,7 @@ class Bench:
         return limited(command, limit)
 
     def answer(self, key, limit, ask):
-        """Returns what is known, unless that is that it did not end under a smaller limit; else asks."""
+        """Returns the known answer; asks if there is none, or if a smaller limit ended it."""
         result = self.known.get(key)
         if not result or result.get("limit", limit) < limit:
             self.known[key] = result = {"key": key, **ask()}
@@ -194,7 +194,7 @@ class Bench:
         return self.answer(key, self.o.limit, ask)
 
     def refused(self):
-        """Those used answers that are errors, and neither about memory nor for want of time."""
+        """Returns the answers of this run that are errors other than a lack of memory or of time."""
         return [r for r in self.used if "why" in r and "limit" not in r and "fit" not in r["why"]]
 
     def script(self, name, *arguments):
