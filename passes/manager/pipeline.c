@@ -76,6 +76,14 @@ bool opt_auto_plan(const PassOptions *o) {
 
 // -- One pass --------------------------------------------------------------------------------
 
+// The first pass that leaves a module in a later phase than this one.
+static const Pass *first_beyond(Phase phase) {
+  int i = 0;
+  while (passes[i].keep || passes[i].to <= phase)
+    i++;
+  return &passes[i];
+}
+
 static bool check_phase(Run *r, const Pass *pass) {
   Phase phase = r->m->phase;
   if (phase < pass->from) {
@@ -89,17 +97,18 @@ static bool check_phase(Run *r, const Pass *pass) {
       }
     return false;
   }
-  // Local types cannot be made global again.
-  if (phase >= PHASE_local && !pass->keep && pass->to < PHASE_local) {
-    diag_error(r->d, NULL, "pass '%s' comes too late: the module is %s", pass->name,
-               phase_name[phase]);
-    if (r->read >= PHASE_local)
-      diag_hint(r->d, "--passes takes the passes that remain; --passes= runs none");
-    else
-      diag_hint(r->d, "run '%s' before 'comm'", pass->name);
-    return false;
-  }
-  return true;
+  // A phase is not left for an earlier one, and types are made local once.
+  bool back = pass->to < phase, again = phase == PHASE_local && pass->from < phase;
+  if (pass->keep || (!back && !again)) return true;
+  diag_error(r->d, NULL, "pass '%s' comes too late: the module is %s", pass->name,
+             phase_name[phase]);
+  if (r->read > pass->to || r->read == phase)
+    diag_hint(r->d, "--passes takes the passes that remain; --passes= runs none");
+  else if (back)
+    diag_hint(r->d, "run '%s' before '%s'", pass->name, first_beyond(pass->to)->name);
+  else
+    diag_hint(r->d, "run '%s' once", pass->name);
+  return false;
 }
 
 // --opt-bisect-limit: optional passes run up to a number.
