@@ -1,4 +1,4 @@
-"""Context parallelism moves the bytes of its formula (plans/README.md), causal and not, on 2, 4 and 8 ranks.
+"""Context parallelism moves the bytes of its formula (docs/long_sequences.md), causal and not, on 2, 4 and 8 ranks.
 
 The bytes are those of nnaot's summary, which plans.py compares with the traffic that is counted.  The models have 2 layers, 8 heads
 of 2 columns and 16 tokens; losses and weights are compared by plans.py.  The work of fuse, which looks for cycles

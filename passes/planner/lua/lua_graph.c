@@ -1,4 +1,4 @@
-// Ops and values as Lua userdata, and their fields: see lua_graph.h; passes/planner/plans/README.md
+// Ops and values as Lua userdata, and their fields: see lua_graph.h; docs/own_plans.md
 // documents the fields.
 
 #include "lua_graph.h"

@@ -1,4 +1,4 @@
-// Queries of a plan's program about the graph: see lua_graph.h; passes/planner/plans/README.md
+// Queries of a plan's program about the graph: see lua_graph.h; docs/own_plans.md
 // has the functions.
 
 #include <math.h>

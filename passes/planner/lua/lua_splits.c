@@ -1,5 +1,5 @@
 // Constraints of a plan's program on splits and ranks: see lua_graph.h;
-// passes/planner/plans/README.md has the functions.  Each adds one constraint on one op or
+// docs/own_plans.md has the functions.  Each adds one constraint on one op or
 // parameter, and ends the program if that is infeasible, alone or with earlier ones.
 
 #include <ctype.h>
