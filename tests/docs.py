@@ -2,7 +2,8 @@
 """Runs the commands of README.md, CONTRIBUTING.md, docs/ and passes/README.md as they stand:  docs.py [--list]
 
 In a command, `…` stands for `--batch 32 --loss 'cross_entropy(logits)'`, and `-o train_rank` unless the command has an -o.
-model.onnx is samples/resnet, gpt.onnx samples/gpt2, masked.onnx of tests/e2e/lengths.  A command that needs something else than this repository is in `elsewhere`,
+model.onnx is samples/resnet, gpt.onnx samples/gpt2, masked.onnx of tests/e2e/lengths, experts.onnx and recycle.onnx of
+tests/e2e/models.  A command that needs something else than this repository is in `elsewhere`,
 with the script that runs it.
 The JSON that commands write has the keys that docs/formats.md lists.  --list prints the commands.
 """
@@ -56,6 +57,8 @@ def prepare(folder):
         shutil.copy(ROOT / "samples/resnet" / source, folder / name)
     shutil.copy(ROOT / "samples/gpt2/gpt2.onnx", folder / "gpt.onnx")
     shutil.copy(ROOT / "tests/e2e/lengths/selected.torchscript.onnx", folder / "masked.onnx")
+    for name, source in (("experts.onnx", "routed.onnx"), ("recycle.onnx", "recycle.onnx")):
+        shutil.copy(ROOT / "tests/e2e/models" / source, folder / name)
     shutil.copy(ROOT / "tests/solver/inputs/five.json", folder / "problem.json")
     tokens = (ROOT / "samples/gpt2/tokens.npy").read_bytes()
     for name in ("train_0.npy", "train_1.npy", "val.npy"):
