@@ -1,5 +1,4 @@
-// The name nearest to a mistyped one: "did you mean".  For the compiler's programs and the runtime,
-// which share no other code.
+// The name nearest to a mistyped one: "did you mean".  For the compiler's programs and the runtime.
 
 #ifndef NNRT_NEAREST_H
 #define NNRT_NEAREST_H

@@ -3,8 +3,8 @@ within passes/, the folders are ordered (FOLDERS), and no folder includes a late
 
 Only nnaot-eval, tools/eval*.c, includes both the compiler and the runtime.  backend/validate includes only backend.h of the
 emitter, which it checks.  The planner writes no decisions, which passes/sharding/decide.h does, and only its search writes
-splits of ops, which it restores.  Prints the folders of passes/ with the
-folders that each includes.
+splits of ops, which it restores.  A file in SHARED includes none of rt that is not, and the compiler includes each.  Prints the
+folders of passes/ with the folders that each includes, and the files of rt with the folders of the compiler that include them.
 """
 
 import collections
@@ -25,7 +25,7 @@ PUBLIC = {
     "passes/solver/solver.h", "passes/train/loss_spec.h", "passes/train/optimizer_spec.h", "passes/train/param_groups.h",
     "rt/flags.def", "rt/launchers.def",
 }
-SHARED = {  # independent of the runtime
+SHARED = {  # of the runtime and the compiler: they include no other file of rt
     "rt/nearest.h", "rt/npy_header.h", "rt/small_operand.h", "rt/trailer.h", "rt/utf8.h", "rt/xxh64.h", "rt/temporary_file.h",
     "rt/descriptors.h", "rt/fault.h",
     "rt/collectives.def",
@@ -109,7 +109,7 @@ def writes_decisions(path, text):
 
 
 def main():
-    bad, seen, includes = [], 0, collections.defaultdict(set)
+    bad, seen, includes, shared = [], 0, collections.defaultdict(set), collections.defaultdict(set)
     for top in ("passes", "frontend", "backend", "tools", "rt"):
         sources = [s for s in sorted((ROOT / top).rglob("*")) if s.suffix in (".c", ".h", ".cu", ".cuh", ".def")]
         for source in sources:
@@ -127,6 +127,10 @@ def main():
                 allowed = there in MAY[here] or str(target) in SHARED or here == "tools" and str(target) in PUBLIC
                 if not allowed and not both:
                     bad.append(f"{path} includes {target}")
+                if there == "rt" and here != "rt" and not source.name.startswith("eval"):
+                    shared[str(target)].add(path.parts[0])
+                if str(path) in SHARED and str(target) not in SHARED:
+                    bad.append(f"{path}, which the compiler includes, includes {target}")
                 if "validate" in path.parts and target.parts[0] == "backend" and "validate" not in target.parts and \
                         str(target) != "backend/backend.h":
                     bad.append(f"{path} includes {target} of the emitter, which it checks")
@@ -139,6 +143,11 @@ def main():
                         bad.append(f"{path} includes {target}, of a folder above its own")
     for folder, about in FOLDERS:
         print(f"{folder:20} {about:62} {' '.join(sorted(includes[folder], key=lambda f: ORDER.get(f, 0)))}")
+    print("\nof rt:")
+    for file, folders in sorted(shared.items()):
+        print(f"{file:83} {' '.join(sorted(folders))}")
+    listed = SHARED | {file for file in PUBLIC if file.startswith("rt/")}
+    bad += [f"{file}: the compiler does not include it" for file in sorted(listed - shared.keys())]
     print("\n".join(bad) or f"{seen} includes, all downwards")
     sys.exit(bool(bad) or seen < 100)
 
