@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """AutoDDL's experiments without measured times, compared with nnaot's searches:  tests/bench/autoddl.py [PART ...]
 
 products   section 4.2, figure 6: one product of n x n matrices; the elements sent by a rank under SUMMA's and

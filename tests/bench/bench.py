@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Times training steps of nnaot and PyTorch; see tests/bench/run.
 
 Every contestant runs in its own process, in turn (A B C A B C …), on the same weights and data, with

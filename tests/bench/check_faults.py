@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Plants faults in executables, and counts those that --check-against finds by name:  check_faults.py [--results FILE.jsonl]
 
 Faults are in three places, and each is one changed place of one C file:

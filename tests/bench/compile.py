@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Time of the passes and proofs of large plans:  tests/bench/compile.py NNAOT-OPT [--layers 24 96] [--times 3]
 
 A GPT-3 of so many layers (width 12288, sequence 2048, one row of the batch per 8 ranks), written as text, is

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Seconds of a compilation of whole models for CPUs:  tests/bench/compile_seconds.py NNAOT [NAME|FILE.onnx …] [--times 3] [--flags='-j 1']
 
 Prints for each model its lines of C, the seconds of nnaot (median of several runs) by the clock and of all its processes (user

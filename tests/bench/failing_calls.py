@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Lets each call of a training run fail, one after the other: no result, checkpoint, log line or message may be lost.
 
     failing_calls.py --results FILE.jsonl [--calls open,write] [--rest 1000]   all; resumes from FILE

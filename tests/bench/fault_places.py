@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Places for single faults in a C file: five kinds, each a function from a function's tokens to its places.
 
     sign    a + b -> a - b, a += b -> a -= b, -a -> a

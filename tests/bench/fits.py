@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The largest feasible size:  tests/bench/fits.py NNAOT [--grow rows|tokens|width] [--model gpt-8] [--memory 16] [--plans P …]
 
 For each plan the maximum for which no rank needs more than --memory GiB according to plan_memory; found by

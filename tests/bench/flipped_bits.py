@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Flips single bits of an executable and of its checkpoints; each must be noticed, or change nothing.
 
     flipped_bits.py [--count 500] [--checkpoints 200] [--seed 0] [--results FILE.jsonl]

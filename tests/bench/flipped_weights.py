@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Flips single bits of weights and states in the memory of a rank that trains; the comparison of replicas must find each.
 
     flipped_weights.py [--count 5] [--seed 0] [--results FILE.jsonl]     a table: plan, ranks, K, steps until a flip was found

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Hostile model files: each is refused with an error, fast, in little memory, and none crashes the compiler.
 
     hostile_models.py [--only REGEX] [--keep FOLDER] [--table]

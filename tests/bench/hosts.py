@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Times of training steps on several hosts with slow links (tests/rt/machines.py and shaper.c), beside gloo's all_reduce.
 
     hosts.py [--nnaot PROGRAM] [--label TEXT] [--gloo PYTHON] [--only REGEX] [--steps 12] [--results FILE.jsonl]

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The solver on sharding problems:  tests/bench/iopddl.py DIR [--plan build/bin/nnaot-plan] [--seconds N] [NAME...]
 
 Runs nnaot-plan solve on every NAME.json or NAME.json.xz of a folder (such as the ASPLOS 2025 contest's), recomputes the

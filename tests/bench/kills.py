@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Kills ranks at random times, and stops them: none may be lost, hang the others, or stay without a name.
 
     kills.py [--kills 1000] [--stops 200] [--seed 0] [--jobs 2] [--results FILE.jsonl]

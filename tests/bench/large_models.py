@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Large models as .onnx, without their weights: these are in a file of external data that does not exist, which suffices
 for `nnaot --emit plan`.
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Predicted seconds of a step compared with published ones:  tests/bench/megatron.py NNAOT [--models 22b 175b …]
 
 Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 6: four models on A100s of

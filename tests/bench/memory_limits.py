@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Runs programs under limits of memory, from too little to enough: each ends in success or in a message.
 
     memory_limits.py [--step 1] [--results FILE.jsonl]     all limits of the address space, in steps of so many MiB, until 40 in

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Models measured in papers on parallel training, as text: shapes and operations, without weights.
 
     tests/bench/paper_models.py gpt 24 2048 32 512        writes a module, of so many layers, width, heads and rows

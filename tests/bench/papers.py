@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The headline experiments of nnScaler, SuperScaler, AutoDDL and TAP, priced:  tests/bench/papers.py [ROW …] [--list]
 
 For each row: the commands, the predicted seconds of a step under the paper's baseline and the paper's plan, what the ranks

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Compiles random compositions of named plans, to find plans that nnaot's own checks refuse:
 
     plan_compositions.py --results FILE.jsonl [--seed N] [--count 300]

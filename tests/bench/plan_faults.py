@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Attacks the verifier and the proof of plans with single faults in distributed programs:
 
     plan_faults.py --results FILE.jsonl [--seed N] [--rounds 1]

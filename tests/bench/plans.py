@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Planning time of large models:  tests/bench/plans.py NNAOT [--only NAME …] [--times 3] [--limit 600]
 
 Each row is a model of large_models.py, which has no weights, compiled with --emit plan for devices of a cluster: with the

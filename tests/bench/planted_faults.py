@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Finds the test that detects each fault in the sources, and its time:  planted_faults.py --results FILE.jsonl [--seed N] [--count 40]
 
 A fault is one changed place of one C file: a sign, a bound, an index, a missing call, a wrong group

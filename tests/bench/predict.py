@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Predicted step times compared with measured ones:  tests/bench/predict.py NNAOT [--cluster NAME|FILE.lua] [--steps 40] [--times 7]
 
 Calibrates the machine for two ranks, unless --cluster describes it; compiles the gpt2 sample under several plans,

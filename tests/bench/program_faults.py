@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Draws single faults into texts of emitted programs, and counts those noticed:  program_faults.py --results FILE.jsonl
 
 A fault is one change of one place of program.c, its other files or kernels.cu: a call dropped, moved, repeated or of another op, a place, a

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The quality of nnaot's plans, in simulation:  tests/bench/quality.py [CASE …] [--list]
 
 Models and clusters of nnScaler (table 9), SuperScaler (table 2) and AutoDDL (section 5); paper_models.py describes

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Seconds to plan AlphaFold2 with its recycling: three unrolled forwards that share their blocks.
 
     tests/bench/recycling.py [--limit SECONDS] [LAYERS ...]        48 and 96, if none are given

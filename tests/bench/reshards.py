@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Predicted steps of GPT-3 1.3B by means of communication (SuperScaler, section 6.5, figure 16):  tests/bench/reshards.py
 
 The same plan with values that change their layout by send/recv of parts alone (--reshard p2p), by collectives within a

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The methods of AutoDDL's section 4.6 on the problems of a search:  tests/bench/rivals.py [--build build] [--seconds N]
 
 The problems are those of the samples, an MLP of four layers (as in AutoDDL's figure 8) and a transformer, on 8 H100s,
