@@ -1,4 +1,4 @@
-// See bodies.h.
+// The common part of kernels of fused bodies: see bodies.h.
 
 #include "bodies.h"
 

@@ -1,4 +1,4 @@
-// See onnx_taps.h.
+// Elements of images at computed points: see onnx_taps.h.
 
 #include "frontend/onnx_taps.h"
 

@@ -1,4 +1,4 @@
-// See onnx_wire.h.
+// Fields of protobuf messages as bytes: see onnx_wire.h.
 
 #include "frontend/onnx_wire.h"
 

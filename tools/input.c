@@ -1,4 +1,4 @@
-// See input.h.
+// Input of nnaot-opt and nnaot-eval: see input.h.
 
 #include "input.h"
 

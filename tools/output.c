@@ -1,4 +1,4 @@
-// See output.h.
+// Writing of files other than executables: see output.h.
 
 #include "output.h"
 

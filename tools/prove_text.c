@@ -1,4 +1,4 @@
-// See prove_text.h.
+// --prove=MODEL, the proof of a module that may have been edited: see prove_text.h.
 
 #include "prove_text.h"
 

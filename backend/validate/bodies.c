@@ -1,4 +1,4 @@
-// See bodies.h.
+// Fused bodies of the module, and the formulas of their text: see bodies.h.
 
 #include "bodies.h"
 

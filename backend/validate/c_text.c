@@ -1,4 +1,4 @@
-// See c_text.h.
+// Tokens of generated C, and patterns of them: see c_text.h.
 
 #include "c_text.h"
 

@@ -1,4 +1,4 @@
-// See validate.h.
+// Validation of the emitted program: see validate.h.
 
 #include "validate.h"
 

@@ -1,4 +1,4 @@
-// See problem.h.
+// Kinds of problems, and lists of problems that are reported together: see problem.h.
 
 #include "base/problem.h"
 

@@ -1,4 +1,4 @@
-// See table.h.  Open addressing; at least half of the slots are empty.
+// Hash tables: see table.h.  Open addressing; at least half of the slots are empty.
 
 #include "base/table.h"
 

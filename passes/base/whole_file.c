@@ -1,4 +1,4 @@
-// See whole_file.h.
+// Files that are complete or absent: see whole_file.h.
 
 #include "base/whole_file.h"
 

@@ -1,4 +1,4 @@
-// See mesh.h.
+// Meshes from text: see mesh.h.
 
 #include "mesh.h"
 

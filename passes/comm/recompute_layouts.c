@@ -1,4 +1,4 @@
-// See recompute_layouts.h.
+// Recomputation on the devices of its readers: see recompute_layouts.h.
 
 #include "recompute_layouts.h"
 

@@ -1,4 +1,4 @@
-// See clocks.h.
+// Clocks of computation and of collectives, for passes that reorder ops: see clocks.h.
 
 #include "clocks.h"
 

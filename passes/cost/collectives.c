@@ -1,4 +1,4 @@
-// See collectives.h.
+// The collectives of a step: see collectives.h.
 
 #include "collectives.h"
 

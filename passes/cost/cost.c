@@ -1,4 +1,4 @@
-// See cost.h.
+// The cost of an op on one device: see cost.h.
 
 #include "cost.h"
 

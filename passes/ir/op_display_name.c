@@ -1,4 +1,4 @@
-// See op_display_name.h.
+// Display names of ops: see op_display_name.h.
 
 #include "ir/op_display_name.h"
 

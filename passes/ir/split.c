@@ -1,4 +1,4 @@
-// See split.h.
+// Layouts of an op's operands and results, from its split: see split.h.
 
 #include "ir/split.h"
 

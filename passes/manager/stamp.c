@@ -1,4 +1,4 @@
-// See stamp.h.
+// A stamp of the contents of a module: see stamp.h.
 
 #include "stamp.h"
 

@@ -1,4 +1,4 @@
-// See edge_prices.h.
+// Costs of the edges of one search: see edge_prices.h.
 
 #include "edge_prices.h"
 

@@ -1,4 +1,4 @@
-// See nccl.h.
+// NCCL's algorithm, protocol and channels for a collective: see nccl.h.
 
 #include "nccl.h"
 

@@ -1,4 +1,4 @@
-// See fit_kind.h.
+// Maps the blocks of a kind of schedule to segments: see fit_kind.h.
 
 #include "fit_kind.h"
 

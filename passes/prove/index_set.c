@@ -1,4 +1,4 @@
-// See index_set.h.
+// Sets of indices of one dimension: see index_set.h.
 
 #include "index_set.h"
 

@@ -1,4 +1,4 @@
-// See decide.h.
+// Writes of decisions: see decide.h.
 
 #include "decide.h"
 

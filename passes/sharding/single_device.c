@@ -1,4 +1,4 @@
-// See single_device.h.
+// A graph on a single device, time slice by time slice: see single_device.h.
 
 #include "single_device.h"
 

@@ -1,4 +1,4 @@
-// See effort.h.
+// Counts work of the solver, and checks its limits: see effort.h.
 
 #include "solver/effort.h"
 

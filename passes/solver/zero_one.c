@@ -1,4 +1,4 @@
-// See zero_one.h.  The only file that calls CBC.
+// 0/1 programs: see zero_one.h.  The only file that calls CBC.
 
 #include "solver/zero_one.h"
 

@@ -1,4 +1,4 @@
-// See class_weights.h.
+// Numbers for classes, from a file: see class_weights.h.
 
 #include "class_weights.h"
 

@@ -1,4 +1,4 @@
-// See loss_spec.h.
+// A specification of a loss, as --loss has it: see loss_spec.h.
 
 #include "loss_spec.h"
 

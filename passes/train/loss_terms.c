@@ -1,4 +1,4 @@
-// See loss_terms.h.
+// A loss as a sum of terms: see loss_terms.h.
 
 #include "loss_terms.h"
 

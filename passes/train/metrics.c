@@ -1,4 +1,4 @@
-// See metrics.h.
+// Metrics of an evaluation: see metrics.h.
 
 #include "metrics.h"
 

@@ -1,4 +1,4 @@
-// See param_groups.h.
+// Groups of weights with settings of their own: see param_groups.h.
 
 #include "param_groups.h"
 

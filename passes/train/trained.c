@@ -1,4 +1,4 @@
-// See trained.h.
+// The choice of trained weights: see trained.h.
 
 #include "trained.h"
 

@@ -1,4 +1,4 @@
-// See batch_dim.h.
+// The batch dimension in a graph of global tensors: see batch_dim.h.
 
 #include "batch_dim.h"
 

@@ -1,4 +1,4 @@
-// See deferred.h.
+// Deferred updates: see deferred.h.
 
 #include "deferred.h"
 

@@ -1,4 +1,4 @@
-// See gradient_path.h.
+// Values and ops on paths from trained weights to the loss: see gradient_path.h.
 
 #include "ir/analysis/gradient_path.h"
 

@@ -1,4 +1,4 @@
-// See local.h.
+// Building ops in a local module: see local.h.
 
 #include "local.h"
 

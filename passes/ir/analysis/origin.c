@@ -1,4 +1,4 @@
-// See origin.h.
+// The part of the step, and the op of the model, that an op belongs to: see origin.h.
 
 #include "origin.h"
 

@@ -1,4 +1,4 @@
-// See rewrite.h.
+// Replacement of ops by better ones: see rewrite.h.
 
 #include "rewrite.h"
 

@@ -1,4 +1,4 @@
-// See evaluate.h.
+// Evaluates a candidate of auto: see evaluate.h.
 
 #include "evaluate.h"
 

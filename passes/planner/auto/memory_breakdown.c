@@ -1,4 +1,4 @@
-// See memory_breakdown.h.
+// The uses of a rank's memory: see memory_breakdown.h.
 
 #include "memory_breakdown.h"
 

@@ -1,4 +1,4 @@
-// See pipelines.h.
+// Stages that may be faster than the best plan so far: see pipelines.h.
 
 #include "pipelines.h"
 

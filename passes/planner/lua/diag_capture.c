@@ -1,4 +1,4 @@
-// See diag_capture.h.
+// Messages that are kept instead of shown: see diag_capture.h.
 
 #include "diag_capture.h"
 

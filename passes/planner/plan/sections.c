@@ -1,4 +1,4 @@
-// See sections.h.
+// The programs of a plan, each with its axes of the mesh: see sections.h.
 
 #include "sections.h"
 

@@ -1,4 +1,4 @@
-// See plan_fingerprint.h.
+// The training step that a saved plan belongs to: see plan_fingerprint.h.
 
 #include "plan_fingerprint.h"
 

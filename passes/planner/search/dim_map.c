@@ -1,4 +1,4 @@
-// See dim_map.h.
+// The dimensions of a value in letters of another op: see dim_map.h.
 
 #include "dim_map.h"
 

@@ -1,4 +1,4 @@
-// See loads.h.
+// The loads of units on devices: see loads.h.
 //
 // First a backward walk finds the users of each value, as a set of units. Then ops add their
 // seconds and saved activations to tables of units by runs, values add flows, and weights add their
