@@ -23,7 +23,7 @@ typedef struct Outline {
   Graph *body;
   Op *before; // the last op before those of the body
   Value **of; // by value id of the model's graph: its value in the body, or NULL
-  Value *const *stand_in;
+  Value **stand_in;
   int n_stand_ins;
   Vec(Value *) invariant; // operands of the loop
   Diag *d;
@@ -171,122 +171,168 @@ static const char *misfit(const Node *n, const Repeat *r, const Binding *result,
   return NULL;
 }
 
+// A loop while its body is imported and outlined.
+typedef struct LoopBody {
+  Outline o;
+  Binding *result; // of the body: the condition if it is numbered, states, slices
+  int n_in, n_results;
+  Value *number;                 // NULL: the body does not get it
+  Value *active, *next, **state; // of a masked loop: stand-ins of condition and states
+  bool masked, numbered;         // one more state, the condition; one more slice, the number
+} LoopBody;
+
+static Value *stand_in_new(LoopBody *l, const Node *n, const Type *t) {
+  Outline *o = &l->o;
+  return o->stand_in[o->n_stand_ins++] =
+             graph_param(o->im->g, NULL, t, ROLE_input, n->b->origin.loc);
+}
+
+// Imports the body, on stand-ins for states, slices and the number of the iteration.
+static bool import_on_stand_ins(LoopBody *l, Node *n, const Repeat *r) {
+  Import *im = n->im;
+  int first = r->numbered ? 2 : 0;
+  l->o.stand_in = arena_array(im->a, Value *, l->n_in + 2 + r->n_carried);
+  l->result = arena_array(im->a, Binding, l->n_results + 1);
+  Binding *in = arena_array(im->a, Binding, l->n_in + 2);
+  for (int i = 0; i < l->n_in; i++) {
+    const Type *t = i < r->n_carried ? r->carried[i].v->type : r->sliced[i - r->n_carried]->type;
+    if (i >= r->n_carried) t = type_new(im->m, t->dtype, t->ndim - 1, t->dim + 1);
+    in[first + i].v = stand_in_new(l, n, t);
+    if (i < r->n_carried) in[first + i].narrow = r->carried[i].narrow;
+  }
+  if (r->numbered) {
+    l->number = in[0].v = stand_in_new(l, n, type_scalar(im->m, DT_i64));
+    in[1].v = node_scalar(n, DT_bool, 1);
+    onnx_evaluate_new(im, n);
+  }
+  return onnx_import_body(n, "body", NULL, in, first + l->n_in, l->result,
+                          l->n_results + r->numbered);
+}
+
+// Whether the condition decides the number of iterations, so that it is a state.  A condition on
+// the number of the iteration alone ends few iterations when they are put in place.
+static bool is_masked(const LoopBody *l, const Node *n, const Repeat *r) {
+  const Value *more = r->numbered ? l->result[0].v : NULL;
+  return more && type_count(more->type) == 1 && more->type->dtype == DT_bool &&
+         (r->begins || is_data(n, &l->o, more, l->number) ||
+          (!node_known(n, more) && r->count > MOST_ITERATIONS));
+}
+
+// Adds stand-ins for the condition and for the states of iterations that are not active.
+static bool mask_body(LoopBody *l, Node *n, const Repeat *r) {
+  l->active = stand_in_new(l, n, type_scalar(n->im->m, DT_bool));
+  l->state = l->o.stand_in + l->o.n_stand_ins;
+  for (int i = 0; i < r->n_carried; i++)
+    stand_in_new(l, n, l->o.stand_in[i]->type);
+  l->next = mask_states(n, r, l->active, l->state, l->result);
+  return l->next != NULL;
+}
+
+// By value id: whether a value depends on a stand-in, and its op is of the body.
+static bool *of_body(const LoopBody *l, const Import *im) {
+  bool *depends = arena_array(im->a, bool, im->g->n_values);
+  for (int i = 0; i < l->o.n_stand_ins; i++)
+    depends[l->o.stand_in[i]->id] = true;
+  for (const Op *op = first_of_body(&l->o); op; op = op->next)
+    for (int i = 0; i < op->n_in; i++)
+      for (int k = 0; depends[op->in[i].value->id] && k < op->n_out; k++)
+        depends[op->out[k]->id] = true;
+  return depends;
+}
+
+// Copies the body into a graph of its own.  Its parameters are states, the condition, slices, the
+// number; its outputs are states, the condition, slices.
+static bool outline_body(LoopBody *l, const Node *n, const Repeat *r, const bool *depends) {
+  Outline *o = &l->o;
+  Import *im = n->im;
+  o->body = graph_new(im->m, graph_free_name(im->m, "loop"), false);
+  o->of = arena_array(im->a, Value *, im->g->n_values);
+  l->numbered = l->number && value_used(l->number);
+  for (int i = 0; i <= l->n_in; i++) {
+    if (i == r->n_carried && l->active)
+      o->of[l->active->id] = graph_param(o->body, NULL, l->active->type, ROLE_none, NULL);
+    if (i >= l->n_in && !l->numbered) continue;
+    const Value *at = l->active && i < r->n_carried ? l->state[i] : o->stand_in[i];
+    o->of[at->id] = graph_param(o->body, NULL, at->type, ROLE_none, NULL);
+  }
+  if (l->active && !repeat_first(o, n, r, l->active, l->state, l->numbered ? l->number : NULL))
+    return false;
+  if (!outline_ops(o, depends)) return false;
+  for (int i = 0; i <= l->n_results; i++) {
+    Value *v = i == r->n_carried && l->next ? inside(o, l->next) : NULL;
+    if (v) graph_output(o->body, v, NULL);
+    if (i == l->n_results) break;
+    v = inside(o, l->result[r->numbered + i].v);
+    if (!v) return false;
+    graph_output(o->body, v, NULL);
+  }
+  return true;
+}
+
+// The operands of the loop: states, the condition, slices, the number, invariants, and the number
+// of iterations if it depends on data.
+static Value **loop_operands(LoopBody *l, Node *n, const Repeat *r, int *out_n) {
+  Value **operand = arena_array(n->im->a, Value *, l->n_in + 3 + l->o.invariant.n);
+  int n_operands = 0;
+  for (int i = 0; i <= l->n_in; i++) {
+    if (i == r->n_carried && l->active)
+      operand[n_operands++] = r->begins ? r->begins : node_scalar(n, DT_bool, 1);
+    if (i < l->n_in)
+      operand[n_operands++] = i < r->n_carried ? r->carried[i].v : r->sliced[i - r->n_carried];
+  }
+  if (l->numbered) operand[n_operands++] = node_count_up(n, r->count);
+  for (int i = 0; i < l->o.invariant.n; i++)
+    operand[n_operands++] = l->o.invariant.at[i];
+  // No iteration runs if the condition is false before the first.
+  if (r->begins) {
+    Value *times =
+        node_mul(n, build_cast(n->b, r->begins, DT_i64), node_scalar(n, DT_i64, (double)r->count));
+    graph_param(l->o.body, NULL, type_scalar(n->im->m, DT_i64), ROLE_none, NULL);
+    operand[n_operands++] = times;
+  }
+  *out_n = n_operands;
+  return operand;
+}
+
 bool onnx_loop(Node *n, const Repeat *r, Binding *out, int n_stacked, const char **why) {
   Import *im = n->im;
-  Graph *g = im->g;
   *why = NULL;
   for (int i = 0; i < r->n_carried; i++)
     if (!r->carried[i].v) {
       *why = "a state is a sequence, which is not supported";
       return false;
     }
-  // The number of the iteration is a slice of 0, 1, 2 ….
-  int n_in = r->n_carried + r->n_sliced, first = r->numbered ? 2 : 0,
-      n_results = r->n_carried + n_stacked;
-  Value **stand_in = arena_array(im->a, Value *, n_in + 2 + r->n_carried);
-  Binding *in = arena_array(im->a, Binding, n_in + 2),
-          *result = arena_array(im->a, Binding, n_results + 1);
-  Outline o = {.im = im, .before = g->last, .d = n->b->d, .stand_in = stand_in};
-  Value *number = NULL;
-  for (int i = 0; i < n_in; i++) {
-    const Type *t = i < r->n_carried ? r->carried[i].v->type : r->sliced[i - r->n_carried]->type;
-    if (i >= r->n_carried) t = type_new(im->m, t->dtype, t->ndim - 1, t->dim + 1);
-    stand_in[o.n_stand_ins++] = graph_param(g, NULL, t, ROLE_input, n->b->origin.loc);
-    in[first + i].v = stand_in[i];
-    if (i < r->n_carried) in[first + i].narrow = r->carried[i].narrow;
-  }
-  if (r->numbered) {
-    number = stand_in[o.n_stand_ins++] =
-        graph_param(g, NULL, type_scalar(im->m, DT_i64), ROLE_input, n->b->origin.loc);
-    in[0].v = number;
-    in[1].v = node_scalar(n, DT_bool, 1);
-    onnx_evaluate_new(im, n);
-  }
-  bool ok = onnx_import_body(n, "body", NULL, in, first + n_in, result, n_results + r->numbered);
-  const Value *more = ok && r->numbered ? result[0].v : NULL;
-  // A condition on the number of the iteration alone ends few iterations when they are put in
-  // place.
-  bool masked = more && type_count(more->type) == 1 && more->type->dtype == DT_bool &&
-                (r->begins || is_data(n, &o, more, number) ||
-                 (!node_known(n, more) && r->count > MOST_ITERATIONS));
-  if (ok) *why = misfit(n, r, result, first_of_body(&o), n_results, masked);
-  Value *active = NULL, *next = NULL, **state = NULL;
-  if (masked && !*why) {
-    active = stand_in[o.n_stand_ins++] =
-        graph_param(g, NULL, type_scalar(im->m, DT_bool), ROLE_input, n->b->origin.loc);
-    state = stand_in + o.n_stand_ins;
-    for (int i = 0; i < r->n_carried; i++)
-      stand_in[o.n_stand_ins++] =
-          graph_param(g, NULL, stand_in[i]->type, ROLE_input, n->b->origin.loc);
-    next = mask_states(n, r, active, state, result);
-    ok = next != NULL;
-  }
-  // Ops that depend on the stand-ins are of the body.
-  bool *depends = arena_array(im->a, bool, g->n_values);
-  for (int i = 0; i < o.n_stand_ins; i++)
-    depends[stand_in[i]->id] = true;
-  for (const Op *op = first_of_body(&o); op; op = op->next)
-    for (int i = 0; i < op->n_in; i++)
-      for (int k = 0; depends[op->in[i].value->id] && k < op->n_out; k++)
-        depends[op->out[k]->id] = true;
+  LoopBody l = {.o = {.im = im, .before = im->g->last, .d = n->b->d},
+                .n_in = r->n_carried + r->n_sliced,
+                .n_results = r->n_carried + n_stacked};
+  bool ok = import_on_stand_ins(&l, n, r);
+  l.masked = ok && is_masked(&l, n, r);
+  if (ok) *why = misfit(n, r, l.result, first_of_body(&l.o), l.n_results, l.masked);
+  if (l.masked && !*why) ok = mask_body(&l, n, r);
+  const bool *depends = of_body(&l, im);
   if (!ok || *why) {
-    erase_originals(&o, NULL);
+    erase_originals(&l.o, NULL);
     return false;
   }
-  o.body = graph_new(im->m, graph_free_name(im->m, "loop"), false);
-  o.of = arena_array(im->a, Value *, g->n_values);
-  bool numbered = number && value_used(number);
-  // States, the condition, slices, the number.
-  for (int i = 0; i <= n_in; i++) {
-    if (i == r->n_carried && active)
-      o.of[active->id] = graph_param(o.body, NULL, active->type, ROLE_none, NULL);
-    if (i >= n_in && !numbered) continue;
-    const Value *at = active && i < r->n_carried ? state[i] : stand_in[i];
-    o.of[at->id] = graph_param(o.body, NULL, at->type, ROLE_none, NULL);
-  }
-  ok = (!active || repeat_first(&o, n, r, active, state, numbered ? number : NULL)) &&
-       outline_ops(&o, depends);
-  for (int i = 0; ok && i <= n_results; i++) {
-    Value *v = i == r->n_carried && next ? inside(&o, next) : NULL;
-    if (v) graph_output(o.body, v, NULL);
-    if (i == n_results) break;
-    v = inside(&o, result[r->numbered + i].v);
-    ok = v != NULL;
-    if (ok) graph_output(o.body, v, NULL);
-  }
-  Value **operand = arena_array(im->a, Value *, n_in + 3 + o.invariant.n);
-  int n_operands = 0;
-  for (int i = 0; i <= n_in; i++) {
-    if (i == r->n_carried && active)
-      operand[n_operands++] = r->begins ? r->begins : node_scalar(n, DT_bool, 1);
-    if (i < n_in)
-      operand[n_operands++] = i < r->n_carried ? r->carried[i].v : r->sliced[i - r->n_carried];
-  }
-  if (numbered) operand[n_operands++] = node_count_up(n, r->count);
-  for (int i = 0; i < o.invariant.n; i++)
-    operand[n_operands++] = o.invariant.at[i];
-  // No iteration runs if the condition is false before the first.
-  if (r->begins) {
-    Value *times =
-        node_mul(n, build_cast(n->b, r->begins, DT_i64), node_scalar(n, DT_i64, (double)r->count));
-    graph_param(o.body, NULL, type_scalar(im->m, DT_i64), ROLE_none, NULL);
-    operand[n_operands++] = times;
-  }
+  ok = outline_body(&l, n, r, depends);
+  int n_operands;
+  Value **operand = loop_operands(&l, n, r, &n_operands);
   const Op *op = NULL;
   if (ok && !n->b->failed)
-    op = op_new_calling(g, NULL, OP_loop, o.body, operand, n_operands,
-                        (Attr[]){a_i("count", r->count), a_i("carried", r->n_carried + masked),
-                                 a_i("sliced", r->n_sliced + numbered), a_b("reverse", r->reverse),
-                                 a_i("times", r->begins ? n_operands : 0)},
-                        5, n->b->origin, n->b->d);
-  erase_originals(&o, op);
+    op =
+        op_new_calling(im->g, NULL, OP_loop, l.o.body, operand, n_operands,
+                       (Attr[]){a_i("count", r->count), a_i("carried", r->n_carried + l.masked),
+                                a_i("sliced", r->n_sliced + l.numbered), a_b("reverse", r->reverse),
+                                a_i("times", r->begins ? n_operands : 0)},
+                       5, n->b->origin, n->b->d);
+  erase_originals(&l.o, op);
   if (!op) {
-    graph_erase(o.body);
+    graph_erase(l.o.body);
     n->b->failed = true;
     return false;
   }
-  for (int i = 0; i < n_results; i++)
-    out[i] = (Binding){.v = op->out[i], .narrow = result[r->numbered + i].narrow};
+  for (int i = 0; i < l.n_results; i++)
+    out[i] = (Binding){.v = op->out[i], .narrow = l.result[r->numbered + i].narrow};
   return true;
 }
 
