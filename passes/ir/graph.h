@@ -333,7 +333,6 @@ const char *layout_text(Arena *a, const Layout *l);
 void module_add_mesh(Module *m, Mesh *mesh);
 void module_drop_meshes(Module *m); // drops meshes without values, except the first
 int module_n_meshes(const Module *m);
-bool module_is_staged(const Module *m); // whether meshes have different devices, not other orders
 const Mesh *module_find_mesh(const Module *m, const char *name);
 // A mesh with the same devices in the same order and the same factors, under any names; or NULL.
 const Mesh *module_find_alike(const Module *m, const Mesh *mesh);
@@ -344,6 +343,7 @@ int module_slices(const Module *m);               // time slices per step
 int *module_devices(const Module *m, Arena *a, int *n);
 // Whether the devices of all meshes are those of ranks: 0, 1, ...
 bool module_check_ranks(const Module *m, Diag *d);
+bool module_has_stages(const Module *m); // whether a mesh lacks devices of another one
 bool mesh_has(const Mesh *mesh, int device);
 bool mesh_covers(const Mesh *all, const Mesh *mesh);    // `all` has its devices
 bool mesh_same_devices(const Mesh *a, const Mesh *b);   // in any order, with any factors

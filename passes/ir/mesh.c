@@ -23,21 +23,6 @@ int module_n_meshes(const Module *m) {
   return n;
 }
 
-static bool mesh_has_device(const Mesh *mesh, int device) {
-  for (int i = 0; i < mesh->n_devices; i++)
-    if (mesh->device[i] == device) return true;
-  return false;
-}
-
-bool module_is_staged(const Module *m) {
-  for_each_mesh(mesh, m) {
-    if (mesh->n_devices != m->meshes->n_devices) return true;
-    for (int i = 0; i < mesh->n_devices; i++)
-      if (!mesh_has_device(m->meshes, mesh->device[i])) return true;
-  }
-  return false;
-}
-
 void module_drop_meshes(Module *m) {
   Arena *a = arena_new();
   bool *used = arena_array(a, bool, module_n_meshes(m) + 1);
@@ -139,6 +124,12 @@ bool mesh_same_devices(const Mesh *a, const Mesh *b) {
   for (int i = 0; i < a->n_devices; i++)
     if (!mesh_has(b, a->device[i])) return false;
   return true;
+}
+
+bool module_has_stages(const Module *m) {
+  for (const Mesh *k = m->meshes; k; k = k->next)
+    if (!mesh_same_devices(k, m->meshes)) return true;
+  return false;
 }
 
 bool mesh_repeats(const Mesh *mesh, int *device) {

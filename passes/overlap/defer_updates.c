@@ -293,12 +293,9 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
   // Ranks must be replicas, and no step may be recorded.
   if (target_info[c.target].recorded)
     return wrong(&c, w, "on GPUs a step is one CUDA graph", "compile with --target cpu");
-  if (c.g->schedule || module_is_staged(m))
+  if (c.g->schedule || module_has_stages(m))
     return wrong(&c, w, "ranks are several stages, which wait for each other in every step",
                  "take a plan without stages, such as dp");
-  if (m->meshes && m->meshes->next)
-    return wrong(&c, w, "ranks send each other blocks of attention, and wait for them",
-                 "take a plan without a ring, such as dp");
   if (!c.deferred && !updates_wait(&c)) {
     diag_warning(d, NULL, "cross_barrier changes nothing: no update waits for other ranks");
     diag_hint(d, "leave it out of the plan, or take one whose ranks add up gradients, such as dp");

@@ -201,7 +201,7 @@ static Reason in_the_way(const EarlyUpdates *h) {
   // Updates are elsewhere, or gradients are complete only at the end.
   if (m->cross_barrier)
     return (Reason){"cross_barrier defers the update to the next step", "leave cross_barrier out"};
-  if (module_is_staged(m))
+  if (module_has_stages(m))
     return (Reason){"the plan has pipeline stages", "take a plan by which all ranks do the same"};
   if (module_slices(m) > 1)
     return (Reason){"its gradient is a sum over several micro-batches, whole after the last",

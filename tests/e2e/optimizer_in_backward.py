@@ -26,6 +26,7 @@ CASES = [("mlp", 1, "dp", "optimizer_in_backward", SGD, 0),
          ("gpt2_drop", 4, "tp=4,recompute=1", "tp=4,recompute=1,optimizer_in_backward=1", ADAM, 0),
          ("gpt2_drop", 4, "cp=4", "cp=4,optimizer_in_backward=1", ADAM, 4),
          ("gpt2_drop", 2, "cp_zero3=2", "cp_zero3=2,offload=1", [*ADAM, "--dtype", "bf16"], 0),
+         ("gpt2_drop", 4, "cp_zero3=2,dp=2", "cp_zero3=2,dp=2,offload=1", ADAM, 0),
          ("gpt2_drop", 2, "zero1=2", "zero1=2,offload=1", LAMB, 0),
          ("gpt2_drop", 4, "zero2=4", "zero2=4,optimizer_in_backward=1", ADAM, 4),
          ("gpt2_drop", 4, "zero3=4,recompute=1", "zero3=4,recompute=1,offload=1", ADAM, 0)]
