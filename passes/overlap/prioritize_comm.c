@@ -60,6 +60,71 @@ static void move_views(const Op *op, Op *before) {
   }
 }
 
+// Finds the reductions in flight: each is due before the first op of the next step that needs it.
+static void find_due(Prioritizer *h) {
+  const int64_t *order = step_order(h->g, h->arena);
+  for (int i = h->groups.n - 1; i >= 0; i--) { // the first reader overrides
+    const Op *op = h->groups.at[i].first;
+    for (int k = 0; k < h->groups.at[i].n; k++, op = op->next)
+      for (int x = 0; x < op->n_in; x++) {
+        // A deferred op reads the sum directly or through views.
+        int64_t skip;
+        const Op *root = view_root(op->in[x].value, &skip)->def;
+        const Op *made = root && root->kind == OP_all_reduce ? root : NULL;
+        if (made && reduce_is_in_flight(made))
+          h->due[made->id] = 1 + order[h->groups.at[i].due->id];
+      }
+  }
+}
+
+// Simulates a step, and starts reductions that are ready in the order in which they are due.
+static void simulate_step(Prioritizer *h) {
+  clocks_begin(&h->clocks, h->g); // time 0: the end of the previous step
+  // A reduction starts no sooner than the queue is idle, so while the queue is busy it stays open
+  // which ready reduction is next.
+  Op *first_deferred = graph_first_deferred(h->g);
+  for (Op *op = h->g->first; op != first_deferred; op = op->next) {
+    const Clocks *c = &h->clocks;
+    double until = c->now + clocks_seconds(c, op);
+    while (until > c->now && h->ready.n && c->queue < until)
+      start_first(h, op);
+    // Ops that the previous step deferred are due before `op`.
+    for (int group = 0; group < h->groups.n; group++) {
+      const Op *deferred = h->groups.at[group].first;
+      for (int k = 0; h->groups.at[group].due == op && k < h->groups.at[group].n;
+           k++, deferred = deferred->next)
+        clocks_run(&h->clocks, deferred);
+    }
+    if (h->due[op->id])
+      vec_push(h->arena, &h->ready, op);
+    else
+      clocks_run(&h->clocks, op);
+  }
+  while (h->ready.n)
+    start_first(h, first_deferred);
+}
+
+// Moves reductions in the order in which they start; several may start before one op.
+static void move_reductions(Prioritizer *h) {
+  Vec(Op *) in_flight = {0};
+  for_each_op(op, h->g)
+    if (h->due[op->id]) vec_push(h->arena, &in_flight, op);
+  for (int moved = 0; moved < in_flight.n; moved++) {
+    int first = -1;
+    for (int i = 0; i < in_flight.n; i++) {
+      Op *op = in_flight.at[i];
+      if (op && (first < 0 || h->clocks.done[op->id] < h->clocks.done[in_flight.at[first]->id]))
+        first = i;
+    }
+    Op *op = in_flight.at[first], *before = h->before[op->id];
+    in_flight.at[first] = NULL;
+    if (op->next == before) continue;
+    op_move_before(op, before);
+    move_views(op, before);
+    h->n++;
+  }
+}
+
 bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
   bool ok;
   Prioritizer h = {.g = module_first_entry(m), .arena = opt_scratch(o)};
@@ -73,63 +138,11 @@ bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
   h.due = arena_array(h.arena, int64_t, h.g->n_ops);
   h.before = arena_array(h.arena, Op *, h.g->n_ops);
   graph_deferred_groups(h.g, h.arena, &h.groups);
-  // A reduction is due before the first op of the next step that needs it.
-  const int64_t *order = step_order(h.g, h.arena);
-  for (int i = h.groups.n - 1; i >= 0; i--) { // the first reader overrides
-    const Op *op = h.groups.at[i].first;
-    for (int k = 0; k < h.groups.at[i].n; k++, op = op->next)
-      for (int x = 0; x < op->n_in; x++) {
-        // A deferred op reads the sum directly or through views.
-        int64_t skip;
-        const Op *root = view_root(op->in[x].value, &skip)->def;
-        const Op *made = root && root->kind == OP_all_reduce ? root : NULL;
-        if (made && reduce_is_in_flight(made)) h.due[made->id] = 1 + order[h.groups.at[i].due->id];
-      }
-  }
+  find_due(&h);
   // The order of the last simulated step is applied.
-  for (int i = 0; i < STEPS; i++) {
-    clocks_begin(&h.clocks, h.g); // time 0: the end of the previous step
-    // A reduction starts no sooner than the queue is idle, so while the queue is busy it stays open
-    // which ready reduction is next.
-    Op *first_deferred = graph_first_deferred(h.g);
-    for (Op *op = h.g->first; op != first_deferred; op = op->next) {
-      const Clocks *c = &h.clocks;
-      double until = c->now + clocks_seconds(c, op);
-      while (until > c->now && h.ready.n && c->queue < until)
-        start_first(&h, op);
-      // Ops that the previous step deferred are due before `op`.
-      for (int group = 0; group < h.groups.n; group++) {
-        const Op *deferred = h.groups.at[group].first;
-        for (int k = 0; h.groups.at[group].due == op && k < h.groups.at[group].n;
-             k++, deferred = deferred->next)
-          clocks_run(&h.clocks, deferred);
-      }
-      if (h.due[op->id])
-        vec_push(h.arena, &h.ready, op);
-      else
-        clocks_run(&h.clocks, op);
-    }
-    while (h.ready.n)
-      start_first(&h, first_deferred);
-  }
-  // Reductions move in the order in which they start; several may start before one op.
-  Vec(Op *) in_flight = {0};
-  for_each_op(op, h.g)
-    if (h.due[op->id]) vec_push(h.arena, &in_flight, op);
-  for (int moved = 0; moved < in_flight.n; moved++) {
-    int first = -1;
-    for (int i = 0; i < in_flight.n; i++) {
-      Op *op = in_flight.at[i];
-      if (op && (first < 0 || h.clocks.done[op->id] < h.clocks.done[in_flight.at[first]->id]))
-        first = i;
-    }
-    Op *op = in_flight.at[first], *before = h.before[op->id];
-    in_flight.at[first] = NULL;
-    if (op->next == before) continue;
-    op_move_before(op, before);
-    move_views(op, before);
-    h.n++;
-  }
+  for (int i = 0; i < STEPS; i++)
+    simulate_step(&h);
+  move_reductions(&h);
   graph_renumber(h.g);
   opt_stat(o, h.n, "all_reduces reordered by first use");
   return true;
