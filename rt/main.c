@@ -217,31 +217,15 @@ static bool check_export(const NnrtRun *run, Why *w) {
          nnrt_payload_check(p, p->skeleton, p->payload_bytes - p->skeleton, w);
 }
 
-int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
-  static NnrtRun run = {.log.fd = -1, .events.fd = -1};
-  Why w;
-  run.program = p;
-  nnrt_say_as(nnrt_base_name(argv[0]), 0, false);
-  nnrt_stacks_as(nnrt_base_name(argv[0]));
-  nnrt_signals_begin();
-  int status;
-  nnrt_payload_refuse();
-  if (!nnrt_preinit(argc, argv, &w)) {
-    nnrt_say_error("%s", w.text);
-    return 1;
-  }
-  nnrt_catch_exceptions();
-  nnrt_reserve_process();
-  if (nnrt_device_special_run(p, &status)) return status;
-  nnrt_flags_parse(&run.flags, argc, argv, p);
-  if (run.flags.append.given) {
-    if (nnrt_append(p, &run.flags.append, &w)) return 0;
-    nnrt_say_error("%s", w.text);
-    return 1;
-  }
-  if (run.flags.verify.given) return verify(&run);
-  // Generated code keeps some promises (NnrtGraph): persistent tensors are at one place in both
-  // graphs.
+// Reports the reason that a run does not begin, and returns its exit status.
+static int say_why(const Why *w) {
+  nnrt_say_error("%s", w->text);
+  return 1;
+}
+
+// Generated code keeps some promises (NnrtGraph): persistent tensors are at one place in both
+// graphs.
+static void check_places(const NnrtProgram *p) {
   for (int i = 0; i < p->eval.n_tensors; i++) {
     const NnrtTensor *e = &p->eval.tensors[i];
     const NnrtTensor *t =
@@ -250,48 +234,87 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     nnrt_ranks_refuse(
         1, "this executable is damaged: '%s' is not the same in training and evaluation", e->name);
   }
+}
+
+// Finds the ranks of this process, its instruction set, its threads and its seed.
+static bool find_ranks(NnrtRun *run, const char *name, int64_t *out_isa, int *out_here, Why *w) {
+  const NnrtProgram *p = run->program;
+  if (!nnrt_launch_find(&run->launch, w)) return false;
+  bool several = run->launch.kind != LAUNCH_none;
+  if (!nnrt_device_isa(out_isa, w)) nnrt_ranks_refuse(2, "%s", w->text);
+  nnrt_say_as(name, run->launch.rank, several && run->launch.world > 1);
+  if (several && run->launch.world != p->ranks) refuse_world_size(run);
+  *out_here = several ? run->launch.local_world : p->ranks;
+  run->threads = nnrt_launch_threads(&run->launch, *out_here > 0 ? *out_here : p->ranks);
+  run->seed = run->flags.seed.given ? run->flags.seed.i : p->seed;
+  return true;
+}
+
+// All ranks run the same program with the same flags, or they would wait for each other.
+static void compare_ranks(NnrtRun *run) {
+  Terms flags = {0}, variables = {0};
+  compare_program(run); // first: another program may have other flags
+  nnrt_flags_terms(&run->flags, &flags);
+  nnrt_ranks_compare(run, &flags, "all ranks need the same flags; only names of files may differ",
+                     2);
+  nnrt_device_variables(&variables);
+  nnrt_ranks_compare(run, &variables,
+                     "it is a variable of the environment, which changes results: set it to one "
+                     "value on all ranks",
+                     2);
+}
+
+// Opens weights, data, the schedule of the learning rate and the folder of checkpoints.
+static bool open_files(NnrtRun *run, int *out_failure, Why *w) {
+  const NnrtProgram *p = run->program;
+  const Flags *f = &run->flags;
+  return nnrt_payload_open(p, &run->payload, w) && check_export(run, w) &&
+         (f->eval_only.given ||
+          (nnrt_data_open(&run->data, p, &p->train, &f->input, &f->tokens, "", w) &&
+           open_schedule(run, out_failure, w))) &&
+         open_eval(run, w) && check_outputs(run, w) &&
+         (!f->checkpoint_dir.given ||
+          nnrt_checkpoint_open(&run->checkpoints, f->checkpoint_dir.s,
+                               f->keep.given && f->keep.i < 1 << 30 ? (int)f->keep.i : 3,
+                               writes_checkpoints(run), w));
+}
+
+int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
+  static NnrtRun run = {.log.fd = -1, .events.fd = -1};
+  const char *name = nnrt_base_name(argv[0]);
+  const Flags *f = &run.flags;
+  Why w;
+  run.program = p;
+  nnrt_say_as(name, 0, false);
+  nnrt_stacks_as(name);
+  nnrt_signals_begin();
+  int status;
+  nnrt_payload_refuse();
+  if (!nnrt_preinit(argc, argv, &w)) return say_why(&w);
+  nnrt_catch_exceptions();
+  nnrt_reserve_process();
+  if (nnrt_device_special_run(p, &status)) return status;
+  nnrt_flags_parse(&run.flags, argc, argv, p);
+  if (f->append.given) return nnrt_append(p, &f->append, &w) ? 0 : say_why(&w);
+  if (f->verify.given) return verify(&run);
+  check_places(p);
   check_flags(&run.flags, p);
   if (!nnrt_reserve_stack(&w)) nnrt_ranks_refuse(1, "%s", w.text);
   nnrt_spin_less(argv);
   nnrt_node_start(&run.flags, p);
   nnrt_signals_listen();
-  if (run.flags.check_write.given && !nnrt_reference_open(&run, &w)) {
-    nnrt_say_error("%s", w.text);
-    return 1;
-  }
+  if (f->check_write.given && !nnrt_reference_open(&run, &w)) return say_why(&w);
 
-  if (!nnrt_launch_find(&run.launch, &w)) {
-    nnrt_say_error("%s", w.text);
-    return 1;
-  }
-  bool several = run.launch.kind != LAUNCH_none;
   int64_t isa;
-  if (!nnrt_device_isa(&isa, &w)) nnrt_ranks_refuse(2, "%s", w.text);
-  nnrt_say_as(nnrt_base_name(argv[0]), run.launch.rank, several && run.launch.world > 1);
-  if (several && run.launch.world != p->ranks) refuse_world_size(&run);
-  int ranks_here = several ? run.launch.local_world : p->ranks;
-  run.threads = nnrt_launch_threads(&run.launch, ranks_here > 0 ? ranks_here : p->ranks);
-  run.seed = run.flags.seed.given ? run.flags.seed.i : p->seed;
+  int ranks_here;
+  if (!find_ranks(&run, name, &isa, &ranks_here, &w)) return say_why(&w);
   // Before any rank can connect, and so before any takes memory that counts as free.  A missing
   // device is reported after ranks connect: then a launcher is sure to notice.
   Why missing;
   bool found = nnrt_device_find(&run, &missing);
 
-  const Flags *f = &run.flags;
   bool connected = nnrt_ranks_connect(&run, &w);
-  // All ranks run the same program with the same flags, or they would wait for each other.
-  if (connected) {
-    Terms flags = {0}, variables = {0};
-    compare_program(&run); // first: another program may have other flags
-    nnrt_flags_terms(&run.flags, &flags);
-    nnrt_ranks_compare(&run, &flags,
-                       "all ranks need the same flags; only names of files may differ", 2);
-    nnrt_device_variables(&variables);
-    nnrt_ranks_compare(&run, &variables,
-                       "it is a variable of the environment, which changes results: set it to one "
-                       "value on all ranks",
-                       2);
-  }
+  if (connected) compare_ranks(&run);
   Why no_kernels;
   bool agreed = !connected || nnrt_kernels_agree(&run, isa, &no_kernels);
   // All ranks have the same flags, so one rank reports errors in them.
@@ -300,17 +323,9 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   bool ok = connected && check_split(&run, &w) && (agreed || why(&w, "%s", no_kernels.text)) &&
             (found || why(&w, "%s", missing.text)) &&
             nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
-            nnrt_payload_open(p, &run.payload, &w) && check_export(&run, &w) &&
-            (f->eval_only.given ||
-             (nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&
-              open_schedule(&run, &failure, &w))) &&
-            open_eval(&run, &w) && check_outputs(&run, &w) &&
-            (!f->checkpoint_dir.given ||
-             nnrt_checkpoint_open(&run.checkpoints, f->checkpoint_dir.s,
-                                  f->keep.given && f->keep.i < 1 << 30 ? (int)f->keep.i : 3,
-                                  writes_checkpoints(&run), &w));
+            open_files(&run, &failure, &w);
   if (!connected) {
-    nnrt_say_error("%s", w.text);
+    say_why(&w);
     nnrt_end_job(1);
   }
   nnrt_ranks_check(&run, ok ? 0 : failure, w.text);
