@@ -523,6 +523,41 @@ static bool is_due(const Flag *every, int64_t done) {
   return every->given && done % every->i == 0;
 }
 
+// Reports a loss or a norm with which training cannot go on, on each rank for itself.
+static void say_not_finite(Trainer *t, const StepReport *s) {
+  const Flags *f = &t->run->flags;
+  // Corrupted weights are a cause of such a loss.
+  if (t->replicas && !nnrt_replicas_sound(t->replicas, t->r->step + 1)) return;
+  if (f->check_values.given) print_once(t, nnrt_checks_infinite(t->r) != NULL, say_infinite);
+  if (!is_root(t)) return;
+  nnrt_say_error(
+      "step %lld: the %s is %s: training cannot go on; nothing is saved of this step\n"
+      "hint: %s%s",
+      (long long)s->step + 1, isfinite(s->loss) ? "gradient's norm" : "loss",
+      isnan(isfinite(s->loss) ? s->grad_norm : s->loss) ? "not a number" : "infinite",
+      // Before the first update the learning rate has had no effect.
+      s->step == 0 ? "no weight has changed yet: look for it in the data and in the model's weights"
+      : s->has_loss_scale
+          ? "look for it in the data; else a smaller --lr, or --clip-norm or --dtype bf16 when "
+            "compiling"
+          : "look for it in the data; else a smaller --lr, or --clip-norm when compiling",
+      f->check_values.given ? "" : "; --check-values names the operation");
+}
+
+// Writes the checkpoint of a step; `asked`: the signal that asks for it, or NULL.
+static void save_checkpoint(Trainer *t, int64_t step, const char *asked) {
+  NnrtRun *run = t->run;
+  nnrt_comm_begin_files(t->r);
+  // Writing reads the slab by system calls, which must not fault.
+  nnrt_in_use_rest(t->r);
+  DataOrder order = t->order;
+  order.read = nnrt_samples_read(&run->data, &order, step + 1);
+  nnrt_checkpoint_save(&run->checkpoints, t->r, step + 1, &order);
+  nnrt_comm_end_files(t->r);
+  if (is_root(t) && asked && !run->checkpoints.failed)
+    nnrt_say_note("%s: saved a checkpoint after step %lld", asked, (long long)step + 1);
+}
+
 // Evaluates, reports and checkpoints after a step that ended at `ended` with results `out`; false
 // if training cannot continue.  Only the step enqueued last may be due for evaluation or a
 // checkpoint, or be the last.
@@ -557,23 +592,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   // The log holds the step that ends the training, too.
   if (is_root(t)) report(t, &s);
   if (!sane) {
-    // Corrupted weights are a cause of such a loss.
-    if (t->replicas && !nnrt_replicas_sound(t->replicas, r->step + 1)) return false;
-    if (f->check_values.given) print_once(t, nnrt_checks_infinite(r) != NULL, say_infinite);
-    if (is_root(t))
-      nnrt_say_error(
-          "step %lld: the %s is %s: training cannot go on; nothing is saved of this step\n"
-          "hint: %s%s",
-          (long long)step + 1, isfinite(s.loss) ? "gradient's norm" : "loss",
-          isnan(isfinite(s.loss) ? s.grad_norm : s.loss) ? "not a number" : "infinite",
-          // Before the first update the learning rate has had no effect.
-          step == 0
-              ? "no weight has changed yet: look for it in the data and in the model's weights"
-          : s.has_loss_scale
-              ? "look for it in the data; else a smaller --lr, or --clip-norm or --dtype bf16 when "
-                "compiling"
-              : "look for it in the data; else a smaller --lr, or --clip-norm when compiling",
-          f->check_values.given ? "" : "; --check-values names the operation");
+    say_not_finite(t, &s);
     return false;
   }
   // A signal asked for a checkpoint, of the step that was enqueued last.
@@ -586,17 +605,8 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
       nnrt_say_warning(
           "%s asks for a checkpoint, but there is no --checkpoint-dir: training goes on", asked);
   }
-  if (saves && (last || asked || is_due(&f->checkpoint_every, step + 1))) {
-    nnrt_comm_begin_files(r);
-    // Writing reads the slab by system calls, which must not fault.
-    nnrt_in_use_rest(r);
-    DataOrder order = t->order;
-    order.read = nnrt_samples_read(&run->data, &order, step + 1);
-    nnrt_checkpoint_save(&run->checkpoints, r, step + 1, &order);
-    nnrt_comm_end_files(r);
-    if (is_root(t) && asked && !run->checkpoints.failed)
-      nnrt_say_note("%s: saved a checkpoint after step %lld", asked, (long long)step + 1);
-  }
+  if (saves && (last || asked || is_due(&f->checkpoint_every, step + 1)))
+    save_checkpoint(t, step, asked);
   return true;
 }
 
