@@ -503,82 +503,120 @@ static bool is_floating(const Value *v) {
   return dtype_class[v->type->dtype] == 'F';
 }
 
+// The backward loop of a loop while it is built.
+typedef struct BackwardLoop {
+  const Op *op;
+  LoopForm f, back; // of the loop, of the backward loop
+  Graph *body;
+  Value **in; // operands of the backward loop
+  int n_in;
+  Value **operand; // by operand of the loop: its value in the body
+  Value **of_out;  // by result of the loop: its adjoint in the body, or NULL
+  Value **of_in;   // by operand of the loop: its adjoint in the body, or NULL
+  int *result;     // by operand of the loop: its adjoint's number among the results, from 1, or 0
+} BackwardLoop;
+
 // A new parameter of the backward body, for an operand of the backward loop.
-static Value *backward_param(Graph *body, const Type *t, Value *operand, Value **in, int *n_in) {
-  in[(*n_in)++] = operand;
-  return graph_param(body, NULL, t, ROLE_none, NULL);
+static Value *backward_param(BackwardLoop *l, const Type *t, Value *operand) {
+  l->in[l->n_in++] = operand;
+  return graph_param(l->body, NULL, t, ROLE_none, NULL);
 }
 
-bool loop_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  const Graph *g = op->callee;
-  Module *m = op->graph->module;
-  LoopForm f = loop_form(op);
-  Arena *a = arena_new();
-  int most = op->n_in + f.carried + g->n_results, n_in = 0, n_out = 0;
-  Value **in = arena_array(a, Value *, most), **operand = arena_array(a, Value *, op->n_in);
-  Value **of_out = arena_array(a, Value *, g->n_results),
-        **of_in = arena_array(a, Value *, op->n_in);
-  int *result = arena_array(a, int, op->n_in); // of the backward loop, the adjoint of each operand
-  Graph *body = graph_new(m, graph_free_name(m, str_format(a, "%s.grad", g->name)), false);
-  LoopForm back = {.count = f.count, .reverse = !f.reverse};
-  // States: the adjoints of the states.
-  for (int i = 0; i < f.carried; i++) {
-    if (!is_floating(op->out[i])) continue;
-    const Type *t = op->out[i]->type;
+// The states of the backward loop: the adjoints of the states.
+static void add_adjoints_of_states(BackwardLoop *l, Builder *b, Value **dout) {
+  for (int i = 0; i < l->f.carried; i++) {
+    if (!is_floating(l->op->out[i])) continue;
+    const Type *t = l->op->out[i]->type;
     Value *dy = dout[i] ? dout[i] : build_fill(b, t->dtype, t->ndim, t->dim, 0);
-    of_out[i] = backward_param(body, t, dy, in, &n_in);
+    l->of_out[i] = backward_param(l, t, dy);
   }
-  back.carried = n_in;
-  // Slices: the states before each iteration, the slices of the operands and of the adjoints.
+  l->back.carried = l->n_in;
+}
+
+// Its slices: the states before each iteration, the slices of the operands and of the adjoints.
+static void add_slices(BackwardLoop *l, Value **dout) {
+  const Op *op = l->op;
+  const Graph *g = op->callee;
+  LoopForm f = l->f;
   for (int i = 0; i < f.carried; i++) {
     int k = f.carried;
     while (k < f.carried + f.stacked && g->results[k]->use.value != g->params[i])
       k++;
     if (k == f.carried + f.stacked) BUG("a loop without its states has no gradient");
-    operand[i] = backward_param(body, g->params[i]->type, op->out[k], in, &n_in);
+    l->operand[i] = backward_param(l, g->params[i]->type, op->out[k]);
   }
   for (int i = f.carried; i < f.carried + f.sliced; i++)
-    operand[i] = backward_param(body, g->params[i]->type, op->in[i].value, in, &n_in);
+    l->operand[i] = backward_param(l, g->params[i]->type, op->in[i].value);
   for (int i = f.carried; i < f.carried + f.stacked; i++)
     if (dout[i] && is_floating(op->out[i]))
-      of_out[i] = backward_param(body, g->results[i]->use.value->type, dout[i], in, &n_in);
-  back.sliced = n_in - back.carried;
-  // The adjoint of a sum is that of every term.
-  for (int i = f.carried + f.sliced; i < op->n_in; i++) {
-    operand[i] = backward_param(body, g->params[i]->type, op->in[i].value, in, &n_in);
-    if (i == f.times - 1) back.times = n_in;
+      l->of_out[i] = backward_param(l, g->results[i]->use.value->type, dout[i]);
+  l->back.sliced = l->n_in - l->back.carried;
+}
+
+// Its invariants: those of the loop, and the adjoints of sums, which are those of every term.
+static void add_invariants(BackwardLoop *l, Value **dout) {
+  const Op *op = l->op;
+  const Graph *g = op->callee;
+  for (int i = l->f.carried + l->f.sliced; i < op->n_in; i++) {
+    l->operand[i] = backward_param(l, g->params[i]->type, op->in[i].value);
+    if (i == l->f.times - 1) l->back.times = l->n_in;
   }
-  for (int i = f.carried + f.stacked; i < g->n_results; i++)
+  for (int i = l->f.carried + l->f.stacked; i < g->n_results; i++)
     if (dout[i] && is_floating(op->out[i]))
-      of_out[i] = backward_param(body, op->out[i]->type, dout[i], in, &n_in);
-  Builder inner = {.g = body, .d = b->d, .origin = b->origin};
+      l->of_out[i] = backward_param(l, op->out[i]->type, dout[i]);
+}
+
+// The gradient of the body, and its results: adjoints of states, of slices, and sums of those of
+// invariants.
+static bool build_body(BackwardLoop *l, const Builder *b) {
+  const Graph *g = l->op->callee;
+  Builder inner = {.g = l->body, .d = b->d, .origin = b->origin};
   // Ops of a body are of no op of the model.
   inner.origin.part = PART_forward;
   inner.origin.of = inner.origin.piece = inner.origin.order = 0;
-  bool ok = graph_gradient(&inner, g, operand, of_out, of_in);
+  bool ok = graph_gradient(&inner, g, l->operand, l->of_out, l->of_in);
+  int n_out = 0;
   for (int pass = 0; ok && pass < 3; pass++)
-    for (int i = 0; i < op->n_in; i++) {
-      int of = i < f.carried ? 0 : i < f.carried + f.sliced ? 1 : 2;
+    for (int i = 0; i < l->op->n_in; i++) {
+      int of = i < l->f.carried ? 0 : i < l->f.carried + l->f.sliced ? 1 : 2;
       const Type *t = g->params[i]->type;
       if (of != pass || dtype_class[t->dtype] != 'F') continue;
       // Each state has an adjoint, if it is zero.
-      if (!of_in[i] && pass) continue;
-      graph_output(body, of_in[i] ? of_in[i] : build_fill(&inner, t->dtype, t->ndim, t->dim, 0),
-                   NULL);
-      result[i] = ++n_out;
-      back.summed += pass == 2;
+      Value *adjoint = l->of_in[i];
+      if (!adjoint && pass) continue;
+      if (!adjoint) adjoint = build_fill(&inner, t->dtype, t->ndim, t->dim, 0);
+      graph_output(l->body, adjoint, NULL);
+      l->result[i] = ++n_out;
+      l->back.summed += pass == 2;
     }
-  ok = ok && !inner.failed && !b->failed;
+  return ok && !inner.failed;
+}
+
+bool loop_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  const Graph *g = op->callee;
+  Module *m = op->graph->module;
+  Arena *a = arena_new();
+  BackwardLoop l = {.op = op, .f = loop_form(op)};
+  l.in = arena_array(a, Value *, op->n_in + l.f.carried + g->n_results);
+  l.operand = arena_array(a, Value *, op->n_in);
+  l.of_out = arena_array(a, Value *, g->n_results);
+  l.of_in = arena_array(a, Value *, op->n_in);
+  l.result = arena_array(a, int, op->n_in);
+  l.body = graph_new(m, graph_free_name(m, str_format(a, "%s.grad", g->name)), false);
+  l.back = (LoopForm){.count = l.f.count, .reverse = !l.f.reverse};
+  add_adjoints_of_states(&l, b, dout);
+  add_slices(&l, dout);
+  add_invariants(&l, dout);
   Op *made = NULL;
-  if (ok)
-    made = op_new_calling(b->g, b->at, OP_loop, body, in, n_in,
-                          (Attr[]){a_i("count", back.count), a_i("carried", back.carried),
-                                   a_i("sliced", back.sliced), a_i("summed", back.summed),
-                                   a_b("reverse", back.reverse), a_i("times", back.times)},
+  if (build_body(&l, b) && !b->failed)
+    made = op_new_calling(b->g, b->at, OP_loop, l.body, l.in, l.n_in,
+                          (Attr[]){a_i("count", l.back.count), a_i("carried", l.back.carried),
+                                   a_i("sliced", l.back.sliced), a_i("summed", l.back.summed),
+                                   a_b("reverse", l.back.reverse), a_i("times", l.back.times)},
                           6, b->origin, b->d);
-  if (!made) graph_erase(body);
+  if (!made) graph_erase(l.body);
   for (int i = 0; made && i < op->n_in; i++)
-    if (result[i]) din[i] = made->out[result[i] - 1];
+    if (l.result[i]) din[i] = made->out[l.result[i] - 1];
   arena_free(a);
   b->failed |= !made;
   return made != NULL;
