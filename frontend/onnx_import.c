@@ -635,54 +635,35 @@ static bool add_output(Import *im, Scope *scope, const Onnx__GraphProto *graph, 
   return true;
 }
 
-// Inputs first, then weights in the order of their first readers.
-static bool import_graph(Import *im) {
-  const Onnx__ModelProto *model = onnx_model(im->file);
-  const Onnx__GraphProto *graph = model->graph;
-  Scope *scope = onnx_scope_new(im, NULL);
-  scope->prefix = "";
-  scope->n_opsets = model->n_opset_import;
-  scope->opsets = model->opset_import;
-  // Names are bound before any node is imported.
-  if (!onnx_initializers(im, scope, graph)) return false;
-  onnx_find_constant_weights(im);
-  onnx_read_origins(im);
-  onnx_declare(im);
-
-  OnnxInput *inputs = arena_array(im->a, OnnxInput, graph->n_input);
+// Binds the inputs of the graph.  Those that failed are poisoned, so that all nodes are still
+// imported; `ok` is then false.  Returns whether nodes can be imported.
+static bool bind_inputs(Import *im, Scope *scope, size_t most, bool *ok) {
+  OnnxInput *inputs = arena_array(im->a, OnnxInput, most);
   int n_inputs;
-  bool ok = onnx_inputs(im, inputs, &n_inputs);
+  *ok = onnx_inputs(im, inputs, &n_inputs);
   for (int i = 0; i < n_inputs; i++) {
-    // Inputs that failed are poisoned, so that all nodes are still imported.
     Value *v = NULL;
     if (name_map_find(&scope->names, inputs[i].name) >= 0)
       return diag_error(im->d, onnx_place(im->file, im->a, inputs[i].name), "'%s' is defined twice",
                         inputs[i].name);
     if (inputs[i].type) {
       v = onnx_input(im, &inputs[i]);
-      ok = onnx_hint(im, v, i) && ok;
+      *ok = onnx_hint(im, v, i) && *ok;
     }
     Binding b = {.v = v, .narrow = inputs[i].narrow, .poisoned = !v};
-    if (inputs[i].other && !onnx_other_input(im, &inputs[i], onnx_hint_path(im, i), &b)) ok = false;
+    if (inputs[i].other && !onnx_other_input(im, &inputs[i], onnx_hint_path(im, i), &b))
+      *ok = false;
     onnx_bind_as(im, scope, inputs[i].name, &b);
   }
+  return true;
+}
 
-  char **output = arena_array(im->a, char *, graph->n_output);
-  if (!onnx_check_bounds(im)) return false;
-  onnx_detach_begin(im);
-  for (size_t i = 0; i < graph->n_output; i++) {
-    const char *name = onnx_str(graph->output[i]->name);
-    output[i] = arena_copy(im->a, name, strlen(name) + 1);
-  }
-  if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output) ||
-      !onnx_check_bounds_used(im))
-    return false;
-  // A node that could not be imported is reported first.
-  if (!im->problems.all.n && !onnx_check_detached(im)) return false;
-  // All readers are known now: classify the weights.
-  onnx_classify_weights(im);
+// Adds the outputs of the graph, by their names.
+static bool add_outputs(Import *im, Scope *scope, const Onnx__GraphProto *graph,
+                        char *const *output) {
   const BatchDim *batch = batch_dims(im->g, im->a);
   const uint32_t n_analyzed = im->g->n_values;
+  bool ok = true;
   for (size_t i = 0; i < graph->n_output; i++) {
     // An output may be an initializer that no node reads.
     Binding *b = onnx_lookup(scope, output[i]);
@@ -711,6 +692,39 @@ static bool import_graph(Import *im) {
                    NULL);
   }
   return ok;
+}
+
+// Inputs first, then weights in the order of their first readers.
+static bool import_graph(Import *im) {
+  const Onnx__ModelProto *model = onnx_model(im->file);
+  const Onnx__GraphProto *graph = model->graph;
+  Scope *scope = onnx_scope_new(im, NULL);
+  scope->prefix = "";
+  scope->n_opsets = model->n_opset_import;
+  scope->opsets = model->opset_import;
+  // Names are bound before any node is imported.
+  if (!onnx_initializers(im, scope, graph)) return false;
+  onnx_find_constant_weights(im);
+  onnx_read_origins(im);
+  onnx_declare(im);
+  bool ok;
+  if (!bind_inputs(im, scope, graph->n_input, &ok)) return false;
+
+  char **output = arena_array(im->a, char *, graph->n_output);
+  if (!onnx_check_bounds(im)) return false;
+  onnx_detach_begin(im);
+  for (size_t i = 0; i < graph->n_output; i++) {
+    const char *name = onnx_str(graph->output[i]->name);
+    output[i] = arena_copy(im->a, name, strlen(name) + 1);
+  }
+  if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output) ||
+      !onnx_check_bounds_used(im))
+    return false;
+  // A node that could not be imported is reported first.
+  if (!im->problems.all.n && !onnx_check_detached(im)) return false;
+  // All readers are known now: classify the weights.
+  onnx_classify_weights(im);
+  return add_outputs(im, scope, graph, output) && ok;
 }
 
 Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d) {

@@ -218,57 +218,64 @@ static bool starts_with_second(const Factor *a, const Factor *b, const Factor *o
   return false;
 }
 
-bool import_einsum(Node *n) {
-  Sum s = {.node = n};
-  Factor *term = arena_array(n->a, Factor, n->n_in), out = {0};
-  const char *at = node_str(n, "equation", "");
+// Reads the terms of the operands, separated by commas, and the sizes of names.  `wide`: the most
+// dimensions of an ellipsis.
+static bool read_operands(Sum *s, const char **io_at, Factor *term, int *out_wide) {
+  Node *n = s->node;
+  const char *at = *io_at;
   int wide = 0;
   for (int i = 0; i < n->n_in; i++) {
     if (!n->in[i]) return node_fail(n, "operand %d is left out", i);
     const Type *type = n->in[i]->type;
     term[i].v = n->in[i];
-    // One term per operand, separated by commas.
     while (*at == ' ')
       at++;
-    if (!read_term(&s, &at, type->ndim, 0, &term[i])) return false;
+    if (!read_term(s, &at, type->ndim, 0, &term[i])) return false;
     if (*at == ',' ? i + 1 == n->n_in : i + 1 < n->n_in) return bad_equation(n);
     at += *at == ',';
     for (int k = 0; k < term[i].n; k++) {
       int name = term[i].name[k];
       int64_t size = type->dim[k];
-      s.times[name]++;
+      s->times[name]++;
       if (name >= ELLIPSIS && name - ELLIPSIS >= wide) wide = name - ELLIPSIS + 1;
       // A length of 1 is broadcast.
-      if (s.size[name] > 1 && size > 1 && size != s.size[name])
-        return node_fail(n, "a dimension is both %lld and %lld", (long long)s.size[name],
+      if (s->size[name] > 1 && size > 1 && size != s->size[name])
+        return node_fail(n, "a dimension is both %lld and %lld", (long long)s->size[name],
                          (long long)size);
-      if (s.size[name] <= 1) s.size[name] = size;
+      if (s->size[name] <= 1) s->size[name] = size;
     }
   }
+  *io_at = at;
+  *out_wide = wide;
+  return true;
+}
+
+// Reads the term of the result.
+static bool read_result(Sum *s, const char *at, int wide, Factor *out) {
+  Node *n = s->node;
   if (*at == '-') {
     if (at[1] != '>') return bad_equation(n);
     at += 2;
-    if (!read_term(&s, &at, -1, wide, &out) || *at) return *at ? bad_equation(n) : false;
+    if (!read_term(s, &at, -1, wide, out) || *at) return *at ? bad_equation(n) : false;
   } else {
     // Without an arrow the result has "..." and then, sorted, the names that occur once.
-    out.n = 0;
+    out->n = 0;
     for (int i = 0; i < wide; i++)
-      out.name[out.n++] = ELLIPSIS + wide - 1 - i;
-    for (int c = 'A'; c <= 'z' && out.n < MAX_NDIM; c++)
-      if (s.times[c] == 1) out.name[out.n++] = c;
+      out->name[out->n++] = ELLIPSIS + wide - 1 - i;
+    for (int c = 'A'; c <= 'z' && out->n < MAX_NDIM; c++)
+      if (s->times[c] == 1) out->name[out->n++] = c;
   }
-  // Broadcast dimensions of 1.
-  for (int i = 0; i < n->n_in; i++)
-    for (int k = term[i].n - 1; k >= 0; k--)
-      if (term[i].v && term[i].v->type->dim[k] == 1 && s.size[term[i].name[k]] > 1)
-        drop_dim(n, &term[i], k);
-  for (int i = 0; i < n->n_in; i++)
-    take_diagonals(n, &term[i]);
+  return true;
+}
+
+// Multiplies the terms from the left into the first one.  The rest is summed out.
+static bool multiply_terms(Sum *s, Factor *term, const Factor *out) {
+  Node *n = s->node;
   // How often each name is needed later: in the result, and in operands not yet multiplied.
   int needed[N_NAMES] = {0};
-  for (int i = 0; i < out.n; i++) {
-    if (!s.times[out.name[i]]) return bad_equation(n);
-    needed[out.name[i]]++;
+  for (int i = 0; i < out->n; i++) {
+    if (!s->times[out->name[i]]) return bad_equation(n);
+    needed[out->name[i]]++;
   }
   for (int i = 1; i < n->n_in; i++)
     for (int k = 0; k < term[i].n; k++)
@@ -277,15 +284,32 @@ bool import_einsum(Node *n) {
     for (int k = 0; k < term[i].n; k++)
       needed[term[i].name[k]]--;
     // The last product gives the dimensions in the order of the result, if it can.
-    if (i == n->n_in - 1 && starts_with_second(&term[0], &term[i], &out)) {
+    if (i == n->n_in - 1 && starts_with_second(&term[0], &term[i], out)) {
       Factor first = term[0];
       term[0] = term[i];
       term[i] = first;
     }
-    if (!multiply(&s, &term[0], &term[i], needed)) return false;
+    if (!multiply(s, &term[0], &term[i], needed)) return false;
   }
   // With one operand there was no product.
   sum_out(n, &term[0], NULL, needed);
+  return true;
+}
+
+bool import_einsum(Node *n) {
+  Sum s = {.node = n};
+  Factor *term = arena_array(n->a, Factor, n->n_in), out = {0};
+  const char *at = node_str(n, "equation", "");
+  int wide = 0;
+  if (!read_operands(&s, &at, term, &wide) || !read_result(&s, at, wide, &out)) return false;
+  // Broadcast dimensions of 1.
+  for (int i = 0; i < n->n_in; i++)
+    for (int k = term[i].n - 1; k >= 0; k--)
+      if (term[i].v && term[i].v->type->dim[k] == 1 && s.size[term[i].name[k]] > 1)
+        drop_dim(n, &term[i], k);
+  for (int i = 0; i < n->n_in; i++)
+    take_diagonals(n, &term[i]);
+  if (!multiply_terms(&s, term, &out)) return false;
   if (term[0].n != out.n) return bad_equation(n);
   arrange(n, &term[0], out.name);
   n->out[0] = term[0].v;
