@@ -20,6 +20,13 @@ static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, s
   return copy;
 }
 
+void sharding_place_as(Sharding *s, Op *op, const Mesh *mesh, uint32_t like) {
+  for (int i = 0; i < op->n_out; i++)
+    op->out[i]->layout = layout_broadcast(s->g->module, mesh);
+  memcpy(s->decisions.assigned[op->id], s->decisions.assigned[like], sizeof *s->decisions.assigned);
+  memcpy(s->decisions.ranks[op->id], s->decisions.ranks[like], sizeof *s->decisions.ranks);
+}
+
 // Puts a new op on the ranks of the producer of its first operand, with the same assignment. If all
 // operands are parameters it is on all ranks, although these may be on some.
 static void place_new(Sharding *s, Op *op) {
@@ -30,13 +37,12 @@ static void place_new(Sharding *s, Op *op) {
       from = op->in[i].value->def;
       break;
     }
-  const Mesh *mesh = from ? op_mesh(from) : s->mesh;
+  if (from) {
+    sharding_place_as(s, op, op_mesh(from), from->id);
+    return;
+  }
   for (int i = 0; i < op->n_out; i++)
-    op->out[i]->layout = layout_broadcast(s->g->module, mesh);
-  if (!from) return;
-  memcpy(s->decisions.assigned[op->id], s->decisions.assigned[from->id],
-         sizeof *s->decisions.assigned);
-  memcpy(s->decisions.ranks[op->id], s->decisions.ranks[from->id], sizeof *s->decisions.ranks);
+    op->out[i]->layout = layout_broadcast(s->g->module, s->mesh);
 }
 
 const Value *kept_of(const Sharding *s, const Value *v) {

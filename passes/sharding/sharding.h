@@ -98,6 +98,8 @@ typedef struct Sharding {
 void sharding_grow(Sharding *s);
 // The same if `op` is the only new op and recomputes nothing: without a walk over the graph.
 void sharding_add(Sharding *s, Op *op);
+// Puts a new op on a mesh, with the assignment of the op `like`, which may be erased.
+void sharding_place_as(Sharding *s, Op *op, const Mesh *mesh, uint32_t like);
 const Dims *dims_of(const Sharding *s, const Op *op);
 // To be called after a change of the type of the op's result.
 void dims_forget(Sharding *s, const Op *op);

@@ -83,6 +83,7 @@ PLANS = [
     ("cp=2,tp=2", ["gpt", "bert"], [4], [], [MOVE, SUM]),
     ("tp=2,cp=2", ["gpt", "bert"], [4], [], [MOVE, SUM]),
     ("pp=2,cp=2", ["gpt", "bert"], [4], ["--micro-batches", 2], [MOVE, SUM]),
+    ("cp=2,pp=2", ["gpt", "bert"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("zero3=2,cp=2", ["gpt"], [4], [], [MOVE, SUM, SCATTER, GATHER]),
     ("cp=2,recompute=1", ["gpt", "bert"], [2], [], [MOVE, SUM]),
     ("cp_zero1", ["gpt", "bert"], [4, 2], [], [MOVE, SCATTER, GATHER]),

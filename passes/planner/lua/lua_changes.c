@@ -132,14 +132,18 @@ static int axis_of_tokens(const Sharding *s, const Op *op) {
   return -1;
 }
 
-// Splits the new ops along decided axes as the attention was: q, k and v come to them as it needed
-// them, and all else follows.
-static void decide_rounds(Sharding *s, uint32_t known, const RingOperands *operands) {
+// Puts the new ops on the ranks of the attention, number `like`, and splits them along decided axes
+// as it was: q, k and v come to them as it needed them, and all else follows.
+static void decide_rounds(Sharding *s, uint32_t known, const Mesh *mesh, uint32_t like,
+                          const RingOperands *operands) {
   for (int i = 0; i < operands->n; i++)
     memcpy(s->decisions.layout[operands->at[i].value->id], operands->at[i].needed,
            sizeof operands->at[i].needed);
   for_each_op(new, s->g)
-    if (new->id >= known) decide_by_operands(s, new);
+    if (new->id >= known) {
+      sharding_place_as(s, new, mesh, like);
+      decide_by_operands(s, new);
+    }
   for (int i = 0; i < operands->n; i++)
     memcpy(s->decisions.layout[operands->at[i].value->id], operands->at[i].given,
            sizeof operands->at[i].given);
@@ -178,7 +182,8 @@ static int ring(lua_State *l) {
   Record *r = p->s->record;
   record_before(r, &op, 1);
   const char *name = record_op(r, op);
-  uint32_t known = p->s->g->n_ops;
+  const Mesh *mesh = op_mesh(op);
+  uint32_t known = p->s->g->n_ops, like = op->id;
   RingOps ops = {0};
   // The rounds of many ranks are many ops, which do not count.
   Spared began = sandbox_begin(l);
@@ -187,7 +192,7 @@ static int ring(lua_State *l) {
   if (r) record_call(r, p->s->g, "ring(%s, \"%s\")", name, p->s->mesh->axis[axis].name);
   plan_changed(p);
   sharding_grow(p->s);
-  decide_rounds(p->s, known, &operands);
+  decide_rounds(p->s, known, mesh, like, &operands);
   for (int i = 0; i < ops.n; i++)
     decide_split(p->s, ops.at[i], axis, ring_letter(ops.at[i]), line);
   sandbox_spare(l, &began);
