@@ -1,4 +1,4 @@
-// See forwards.h.
+// Checks of a model that goes through its layers several times: see forwards.h.
 
 #include "forwards.h"
 
