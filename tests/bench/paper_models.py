@@ -263,8 +263,9 @@ def alphafold2(layers, width, heads, rows):
 
 def m6(layers, width, heads, rows, experts, inner):
     """M6 with experts in the place of all feed-forward layers, each token's best within a capacity (GShard's, by groups of
-    ROWS_OF_GROUP rows): 24 1024 16 ROWS 512 4096 is M6-MoE-100B, 24 1024 16 ROWS 960 21248 is M6-MoE-1T (Yang et al. 2021, "M6-T",
-    table 1).  Rows, of M6_TOKENS tokens, are ours: 1024 on 128 V100, 3840 on 480 (TAP, section 6.5).
+    ROWS_OF_GROUP rows).  24 1024 16 ROWS 512 4096 has the 100 G parameters of M6-MoE-100B, 24 1024 16 ROWS 960 21248 the 1 T of
+    M6-MoE-1T: TAP (section 6.5) states these totals, 128 and 480 V100, and no shapes; they follow M6-T (Yang et al. 2021), and have
+    not been checked against its table.  Rows, of M6_TOKENS tokens, are ours: 1024 on 128, 3840 on 480.
 
         nnaot m6.nn -g 128 --plan ep --target cuda --dtype f16 --cluster tests/bench/clusters/tap.lua --optimizer sgd --init random
               --loss 'next_token(logits,tokens)' --emit plan -o m6.json --summary m6.summary"""
