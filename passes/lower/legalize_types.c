@@ -58,24 +58,48 @@ static Value *cast(Widening *p, Value *v, DType to, const Layout *layout, const 
   return made;
 }
 
-// Whether only collectives read the bucket, before its members are unpacked.
+// Whether only sums read the bucket, before its members are unpacked.
 static bool only_unpacked(const Value *v) {
   bool only = true;
   for_each_use(u, v) {
-    bool comm = u->user && (op_info[u->user->kind].traits & COMM);
-    only &= u->user && (u->user->kind == OP_unpack || (comm && only_unpacked(u->user->out[0])));
+    bool sum = u->user && u->user->kind == OP_all_reduce;
+    only &= u->user && (u->user->kind == OP_unpack || (sum && only_unpacked(u->user->out[0])));
   }
   return only;
 }
 
 // Whether a value is such a bucket.
 static bool is_bucket(const Value *v) {
-  while (v->def && (op_info[v->def->kind].traits & COMM))
+  while (v->def && v->def->kind == OP_all_reduce)
     v = v->def->in[0].value;
   return v->def && v->def->kind == OP_pack && only_unpacked(v);
 }
 
+// Gives the ops that unpack members of a bucket their offsets in it, which depend on the type.
+static void move_members(const Value *bucket, const int64_t *from, const int64_t *to, int n) {
+  for_each_use(u, bucket) {
+    if (u->user->kind != OP_unpack) {
+      move_members(u->user->out[0], from, to, n);
+      continue;
+    }
+    int64_t offset = attr_i(u->user, "offset");
+    for (int i = 0; i < n; i++)
+      if (from[i] == offset) {
+        op_set_attr(u->user, a_i("offset", to[i]));
+        break;
+      }
+  }
+}
+
+static int64_t *member_offsets(const Widening *p, const Op *pack) {
+  int64_t *offset = arena_array(p->scratch, int64_t, pack->n_in + 1);
+  for (int i = 0; i < pack->n_in; i++)
+    offset[i + 1] = offset[i] + pack_length(pack->in[i].value->type);
+  return offset;
+}
+
 static bool widen_op(Widening *p, Op *op) {
+  const int64_t *narrow = op->kind == OP_pack ? member_offsets(p, op) : NULL;
   Value **was = arena_array(p->scratch, Value *, op->n_in);
   DType *result = arena_array(p->scratch, DType, op->n_out);
   for (int i = 0; i < op->n_out; i++)
@@ -91,6 +115,7 @@ static bool widen_op(Widening *p, Op *op) {
     op_set_in(op, i, wide);
   }
   if (!op_retype(op, p->d)) return false;
+  if (narrow) move_members(op->out[0], narrow, member_offsets(p, op), op->n_in);
   // Readers of the results get the former types, and the casts back take over the names.
   for (int i = 0; i < op->n_out; i++) {
     Value *v = op->out[i];
