@@ -297,7 +297,7 @@ static void experts(void **state) {
   }
   assert_true(z[0] == 7 && z[3] == 7);
   static const int64_t same[] = {1, 1};
-  assert_int_equal(nnrt_expert_slots_i64(y, same, 1, 2, &few), NNRT_INDEX);
+  assert_int_equal(nnrt_expert_slots_i64(y, same, 1, 2, &few), NNRT_CAPACITY);
   few.drop = true;
   assert_int_equal(nnrt_expert_slots_i64(y, same, 1, 2, &few), NNRT_OK);
   assert_true(y[0] == 1 && y[1] == -1);
