@@ -287,16 +287,22 @@ static int unpack(lua_State *l) {
   PlanProgram *p = program_of(l);
   Op *op = plan_op(l, 1);
   if (p->n_axes) return FAIL(l, op->loc, "the model is as it is now: this belongs into 'model'");
-  bool done;
+  if (!is_packed_product(op)) {
+    lua_pushboolean(l, false);
+    return 1;
+  }
   Record *r = p->s->record;
   record_before(r, &op, 1);
   const char *name = record_op(r, op);
+  // Lists of all ops, of each of many layers, do not count.
+  Spared began = sandbox_begin(l);
   OpList before = before_change(l);
-  if (!unpack_product(op, &done, p->box.d)) return FAIL(l, op->loc, "the product stays as it is");
-  if (done && r) record_call(r, p->s->g, "unpack(%s)", name);
+  if (!unpack_product(op, p->box.d)) return FAIL(l, op->loc, "the product stays as it is");
+  if (r) record_call(r, p->s->g, "unpack(%s)", name);
   plan_changed(p);
   after_change(l, &before);
-  lua_pushboolean(l, done);
+  sandbox_spare(l, &began);
+  lua_pushboolean(l, true);
   return 1;
 }
 
@@ -377,6 +383,7 @@ static int put_in_slots(lua_State *l) {
   // The name for the record must be taken before the op is replaced.
   record_before(r, &op, 1);
   const char *name = record_op(r, op);
+  Spared began = sandbox_begin(l);
   OpList before = before_change(l);
   if (!dispatch_experts(op, &to, p->box.d)) return FAIL(l, NULL, "the experts stay as they are");
   if (r)
@@ -385,6 +392,7 @@ static int put_in_slots(lua_State *l) {
                 (long long)to.parts, capacity, imbalance);
   plan_changed(p);
   after_change(l, &before);
+  sandbox_spare(l, &began);
   lua_pushinteger(l, to.capacity);
   lua_pushinteger(l, to.capacity * to.parts * to.groups);
   return 2;

@@ -99,14 +99,19 @@ static Value *build_part(const Product *p, Op *slice, Diag *d) {
                                                   : build_op(&b, OP_add, IN(bias, y), NO_ATTRS);
 }
 
-bool unpack_product(Op *op, bool *done, Diag *d) {
+bool is_packed_product(Op *op) {
   Product p;
-  *done = find_product(op, &p);
-  int64_t n = *done ? equal_columns(&p) : 0;
+  return find_product(op, &p);
+}
+
+bool unpack_product(Op *op, Diag *d) {
+  Product p;
+  if (!find_product(op, &p)) BUG("no packed product is unpacked");
+  int64_t n = equal_columns(&p);
   if (n) open_weight(p.w, attr_i(op, "trans") ? 0 : 1, n);
   if (n && p.bias && !p.shares_bias) open_weight(p.bias, 0, n);
   // Each slice becomes a product.
-  while (*done && p.y->uses) {
+  while (p.y->uses) {
     Op *slice = p.y->uses->user;
     Value *part = build_part(&p, slice, d);
     if (!part) return false;
@@ -114,7 +119,6 @@ bool unpack_product(Op *op, bool *done, Diag *d) {
     op_erase(slice);
   }
   // The product is dead now.
-  if (!*done) return true;
   if (p.add) {
     Op *bias = p.add->in[p.add->in[0].value == p.linear->out[0] ? 1 : 0].value->def;
     op_erase(p.add);

@@ -22,8 +22,9 @@
 
 #include "ir/graph.h"
 
-// Replaces `op` by several products if it is a `linear` whose result, perhaps plus a bias, is read
-// by slices of columns only; `*done` says whether.  False after an error.
-bool unpack_product(Op *op, bool *done, Diag *d);
+// Whether `op` is a `linear` whose result, perhaps plus a bias, is read by slices of columns only.
+bool is_packed_product(Op *op);
+// Replaces such an op by several products.  False after an error.
+bool unpack_product(Op *op, Diag *d);
 
 #endif
