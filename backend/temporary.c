@@ -81,7 +81,7 @@ static bool own(const char *path) {
   int folder = open_folder(AT_FDCWD, path);
   int owner =
       folder < 0 ? -1 : openat(folder, UNLOCKED, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  // A file system without locks never removes what is left.
+  // Without locks in the file system, folders of killed processes stay.
   if (owner >= 0) flock(owner, LOCK_EX | LOCK_NB);
   bool ok = owner >= 0 && renameat(folder, UNLOCKED, folder, OWNER) == 0;
   int code = errno;

@@ -238,7 +238,7 @@ static uint32_t places_join(FuseGroups *f, uint32_t a, uint32_t b) {
   place_unlink(f, later);
   for (int i = 0; i < n; i++)
     place_unlink(f, f->visited.at[i].node);
-  // Room for new labels; most of it stays right before the group, where more nodes may come.
+  // Room for new labels; most of it stays right before the group, for later nodes.
   uint32_t prev = f->places[earlier].prev;
   if (n > 0) {
     int64_t room = f->places[earlier].label - (prev < f->n_ops ? f->places[prev].label : 0);

@@ -113,9 +113,9 @@ static bool check_gradients(Autodiff *ad) {
   return problems_report(&problems, 0, ad->d);
 }
 
-// Takes ops out of their recompute groups that are detached, or whose results depend on trained
-// weights and get no gradient: they only lead to detached values. Backward reads such a value as an
-// input of the part with gradients, which is saved; to recompute it would be another forward.
+// Takes ops out of their recompute groups that are detached, or that depend on trained weights and
+// get no gradient: they only lead to detached values. Backward reads such a value as an input of the
+// part with gradients, which is saved; to recompute it would be another forward.
 static void save_detached(const Autodiff *ad) {
   for_each_op(op, ad->g) {
     bool varied = false, useful = false;

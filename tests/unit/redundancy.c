@@ -1,4 +1,4 @@
-// Ranks that share the work of a step: those whose computed values differ.
+// Ranks that share the work of a step: their computed values differ.
 
 #include "unit.h"
 

@@ -22,7 +22,7 @@
 
 #include "ir/graph.h"
 
-// Whether `op` is a `linear` whose result, perhaps plus a bias, is read by slices of columns only.
+// Whether `op` is a `linear` and slices of columns alone read its result, perhaps plus a bias.
 bool is_packed_product(Op *op);
 // Replaces such an op by several products.  False after an error.
 bool unpack_product(Op *op, Diag *d);

@@ -474,8 +474,12 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   if (chunks) p.n_ranks *= wish->chunks;
   p.batch = splittable_batch_dims(s, s->scratch);
   int forwards = wish->forwards > 1 ? wish->forwards : 1;
-  UnitOptions units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1,
-                       wish->ways || wish->pieces, chunks, wish->among, wish->dealt};
+  UnitOptions units = {forwards * (wish->n ? wish->n : p.n_ranks),
+                       forwards > 1,
+                       wish->ways || wish->pieces,
+                       chunks,
+                       wish->among,
+                       wish->dealt};
   p.units = units_find(s, axis, &units, s->scratch);
   if (!check_ways(&p, wish, d) || !check_sizes(&p, wish, d) || !check_units(&p, wish, d))
     return false;
