@@ -114,8 +114,8 @@ static bool check_gradients(Autodiff *ad) {
 }
 
 // Takes ops out of their recompute groups that are detached, or that depend on trained weights and
-// get no gradient: they only lead to detached values. Backward reads such a value as an input of the
-// part with gradients, which is saved; to recompute it would be another forward.
+// get no gradient: they only lead to detached values. Backward reads such a value as an input of
+// the part with gradients, which is saved; to recompute it would be another forward.
 static void save_detached(const Autodiff *ad) {
   for_each_op(op, ad->g) {
     bool varied = false, useful = false;

@@ -11,7 +11,7 @@ from papers_bench import Setting, Table, brief, parameters
 
 T5_LARGE = dict(model="t5", rows=16, cluster="eager-tap", dtype="f32", more={"words": 32128, "source": 512, "target": 512})
 WIDTH, HEADS, LAYERS = 1024, 16, 48  # of T5-large, 770 M: 24 layers in the encoder, 24 in the decoder; rows: figure 11
-SHARDED = {"DP": "dp", "MHA": "shard_mha.lua", "FFN": "shard_ffn.lua", "Megatron": "tp", "search": "search"}
+SHARDED = {"DP": "dp", "MHA": "shard_parts.lua:1", "FFN": "shard_parts.lua:2", "Megatron": "tp", "search": "search"}
 GROWING = [24, 48, 96]  # layers of T5
 CLASSES = [1024, 100_000, 1_000_000]
 RESNET_152 = (3, 8, 36, 3)

@@ -1,5 +1,15 @@
--- TAP's plan "MHA only" (section 6.4.2): attentions are sharded by heads, all else is replicated.
--- Feed-forwards are then computed by all ranks, without communication.
+-- TAP's plans that shard one part of each layer (section 6.4.2): all ranks compute the other part, without
+-- communication.
+--
+--     shard_parts.lua:1     "MHA only": attentions, by heads
+--     shard_parts.lua:2     "FFN only": feed-forwards, by hidden columns
+
+local weights = { { "*.q", "*.k", "*.v" }, { "*.up" } }
+local part = 1
+
+function numbers(list)
+  part = list[1].n
+end
 
 -- Shards products by columns if their weights have such names, and the split ends in sums of later products.
 local function shard(names, axis)
@@ -13,5 +23,5 @@ local function shard(names, axis)
 end
 
 function step(axis)
-  for _, part in ipairs{ "q", "k", "v" } do shard("*." .. part, axis) end
+  for _, names in ipairs(weights[part]) do shard(names, axis) end
 end
