@@ -6,7 +6,11 @@
 // A requested plan with a cluster still leaves one choice: the number of micro-batches, and the
 // limits of a search, with which the step fits into memory.
 
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "cluster/cluster.h"
@@ -151,6 +155,10 @@ typedef struct Common {
   Compiled *compiled;
   const Annotations *annotations;
   Arena *a;
+  double start; // of the choice, in seconds
+  int n;        // candidates so far
+  const char *best;
+  double least; // its seconds; 0: none fits
 } Common;
 
 static const char *pipeline_of(void *context, const Candidate *c) {
@@ -164,6 +172,56 @@ static const char *pipeline_of(void *context, const Candidate *c) {
 static const PipelineOptions *run_of(void *context) {
   Common *common = context;
   return run_options(common->s, common->compiled, common->a);
+}
+
+// -- Ending early, and progress ----------------------------------------------------------------
+
+static volatile sig_atomic_t interrupted, may_take;
+
+// Ctrl-C takes the best plan so far, if there is one; a second one ends the compiler.
+static void on_interrupt(int signal_number) {
+  static const char text[] = "\ninterrupted: the best plan so far is taken\n";
+  if (interrupted || !may_take) {
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+    return;
+  }
+  interrupted = 1;
+  if (write(STDERR_FILENO, text, sizeof text - 1) < 0) interrupted = 1;
+}
+
+static bool wants_to_stop(void *context) {
+  const Common *common = context;
+  double limit = common->s->search_seconds;
+  return interrupted || (limit > 0 && clock_seconds() - common->start > limit);
+}
+
+// On a terminal, shows the best plan so far in one line, which the next one replaces.
+static void show_progress(void *context, const Candidate *c, double bound) {
+  Common *common = context;
+  common->n++;
+  if (c->fits && (common->least <= 0 || c->seconds < common->least)) {
+    common->best = c->plan;
+    common->least = c->seconds;
+    may_take = 1;
+  }
+  if (!isatty(STDERR_FILENO)) return;
+  fprintf(stderr, "\r\033[K%d plan%s in %.0f s", common->n, common->n == 1 ? "" : "s",
+          clock_seconds() - common->start);
+  if (common->best) fprintf(stderr, ": %s %.3f ms", common->best, 1e3 * common->least);
+  if (bound > 0) fprintf(stderr, ", none below %.3f ms", 1e3 * bound);
+  fflush(stderr);
+}
+
+// Says how much better another plan could be. A percentage is rounded up.
+static void say_certificate(const Certificate *c, const char *plan, int64_t micro_batches) {
+  if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+  if (!c->points || c->best <= 0 || c->bound <= 0) return;
+  fprintf(stderr,
+          "%s in %" PRId64 " micro-batch%s: %.3f ms; of %d plans considered none is more than "
+          "%.0f %% better%s\n",
+          plan, micro_batches, micro_batches == 1 ? "" : "es", 1e3 * c->best, c->points,
+          ceil(100 * (1 - c->bound / c->best)), c->stopped ? " (the search ended early)" : "");
 }
 
 // Whether the memory of the given cluster is a limit.
@@ -180,7 +238,7 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
   bool may_not_fit = is_limited(s, seen->cluster) && !s->pipeline;
   if (!is_auto(s) && !may_not_fit) return true;
 
-  Common common = {s, c, annotations, a};
+  Common common = {s, c, annotations, a, .start = clock_seconds()};
   // The candidates: the requested plan with more and more micro-batches, the plans that follow
   // annotations, or all known plans.  If passes print or dump something, the user sees only that of
   // the chosen plan.
@@ -196,6 +254,8 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
                      .limited = is_limited(s, cluster),
                      .target = s->backend.target.target,
                      .pipeline = pipeline_of,
+                     .stop = wants_to_stop,
+                     .progress = is_auto(s) ? show_progress : NULL,
                      .run = watched || s->report ? NULL : run_of,
                      .context = &common};
   if (!is_open(s)) {
@@ -218,13 +278,18 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
                    "memory_speed and f32",
                    name);
   }
-  double start = clock_seconds();
   Candidates all = {0};
-  int chosen = choose_plan(c->m, &o, a, &all, made);
+  interrupted = may_take = 0;
+  void (*before)(int) = signal(SIGINT, on_interrupt);
+  int chosen = choose_plan(c->m, &o, a, &all, &seen->certificate, made);
+  signal(SIGINT, before);
   if (is_open(s)) {
     seen->candidates = all;
     seen->chosen = chosen;
-    seen->choosing = clock_seconds() - start;
+    seen->choosing = clock_seconds() - common.start;
+    if (run->time_passes) fprintf(stderr, "%10.4f seconds  choose\n", seen->choosing);
+    if (chosen >= 0)
+      say_certificate(&seen->certificate, all.at[chosen].plan, all.at[chosen].micro_batches);
     // The lack of a plan that fits is an error here if some candidate could be compiled.  If none
     // could, for annotations, a single rank or a mistake in the model, compilation reports the
     // reason.

@@ -301,11 +301,28 @@ static void add_candidates(StrBuf *b, const Summary *s) {
                 c->made ? str_format(b->arena, "%" PRId64, c->needs.peak_bytes) : "null",
                 c->made ? str_format(b->arena, "%d", c->sharing) : "null",
                 c->fits ? "true" : "false", i == s->chosen ? "true" : "false");
+    if (c->priced > 0) strbuf_addf(b, ", \"priced_ms\": %s", ms_text(b->arena, true, c->priced));
     if (c->work_done > 0) strbuf_addf(b, ", \"search_work\": %.0f", c->work_done);
     if (!c->made) strbuf_addf(b, ", \"why\": %s", json_string(b->arena, c->why));
     strbuf_add(b, "}");
   }
   strbuf_add(b, "\n  ],\n");
+}
+
+// Adds the result of the search of auto, if there was one.
+static void add_certificate(StrBuf *b, const Summary *s) {
+  const Certificate *c = &s->certificate;
+  bool known = c->best > 0 && c->bound > 0;
+  if (!c->points) return;
+  strbuf_addf(b,
+              "  \"certificate\": {\"points\": %d, \"impossible\": %d, \"unlikely\": %d, "
+              "\"estimated\": %d, \"built\": %d, \"failed\": %d, \"excluded\": %d,\n"
+              "    \"best_ms\": %s, \"bound_ms\": %s, \"gap\": %s, \"binds\": %s, "
+              "\"stopped\": %s},\n",
+              c->points, c->impossible, c->unlikely, c->estimated, c->built, c->failed, c->excluded,
+              ms_text(b->arena, c->best > 0, c->best), ms_text(b->arena, c->bound > 0, c->bound),
+              known ? str_format(b->arena, "%.6f", c->best / c->bound - 1) : "null",
+              c->binds ? json_string(b->arena, c->binds) : "null", c->stopped ? "true" : "false");
 }
 
 const char *summary_command(const Summary *s) {
@@ -362,6 +379,7 @@ const char *summary_text(Summary *s, const Module *m) {
                 found->seconds, found->n_nodes, found->n_choices, found->n_edges,
                 1e3 * found->step);
   add_candidates(&b, s);
+  add_certificate(&b, s);
   strbuf_add(&b, "  \"seconds\": {");
   if (s->candidates.n) strbuf_addf(&b, "\"choose\": %.6f%s", s->choosing, s->seconds.n ? ", " : "");
   for (int i = 0; i < s->seconds.n; i++)

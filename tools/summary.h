@@ -26,7 +26,8 @@ typedef struct Summary {
   Vec(PassSeconds) seconds;
   Candidates candidates; // of --plan auto, else none
   int chosen;            // index of a candidate; -1: none
-  double choosing;       // seconds of the choice
+  Certificate certificate;
+  double choosing; // seconds of the choice
   SearchStats searched;
 } Summary;
 

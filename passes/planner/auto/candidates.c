@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "point.h"
+
 typedef bool Suits(const Module *m);
 
 static bool any(const Module *m) {
@@ -255,6 +257,8 @@ static const char *find_stages(const char *text, const Kind **kind) {
 }
 
 int64_t candidate_stages(const Candidate *c) {
+  Point p;
+  if (point_of_plan(c->plan, c->ranks, c->micro_batches, &p)) return p.stages;
   const Kind *kind;
   const char *at = find_stages(c->plan, &kind);
   const char *size = at ? at + strlen(kind->plan) : "";

@@ -5,6 +5,7 @@
 
 #include "choose.h"
 
+#include "auto.h"
 #include "candidates.h"
 #include "evaluate.h"
 #include "pipelines.h"
@@ -62,10 +63,25 @@ static bool is_worth_a_try(const Candidates *all, const Trial *t) {
   return worth;
 }
 
+// Tries the candidates that may be the best: none of those that the search of auto, if there is
+// one, excludes.
 static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
-                    Candidates *out, Module **kept) {
-  for (int i = 0; i < trials->n; i++)
-    if (is_worth_a_try(out, &trials->at[i])) candidate_try(model, o, a, out, trials->at[i].c, kept);
+                    AutoSearch *search, Candidates *out, Module **kept) {
+  for (int i = 0; i < trials->n; i++) {
+    Candidate c = trials->at[i].c;
+    if (!is_worth_a_try(out, &trials->at[i])) continue;
+    const char *why = search ? auto_excludes(search, &c, least_fitting(out)) : NULL;
+    if (why) {
+      c.why = why;
+      c.excluded = true;
+      vec_push(a, out, c);
+    } else {
+      int from = out->n;
+      candidate_try(model, o, a, out, c, kept);
+      for (int k = from; search && k < out->n; k++)
+        auto_note(search, &out->at[k]);
+    }
+  }
 }
 
 // Whether a plan with less memory may be the best, though it takes longer.
@@ -80,16 +96,21 @@ static bool lacks_memory(const Candidates *all, bool cuts) {
 // model cannot be split. The module of a plan is kept if there is no other plan to compare it with:
 // the last that was tried, if any, fits.
 int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Candidates *out,
-                Module **made) {
+                Certificate *certificate, Module **made) {
   double left = ALL_WORK;
   ChooseOptions limited = *options, *o = &limited;
   o->left = o->plans ? NULL : &left;
   Trials trials = {0}, freeing = {0}, stages = {0}, last = {0};
   *made = NULL;
+  *certificate = (Certificate){0};
   candidates_list(model, o, a, &trials);
   // A single plan may be the result already: it needs no second compilation.
   Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
-  try_all(model, o, a, &trials, out, kept);
+  // The search goes first if it expects the best plan to have stages: then bounds exclude others.
+  AutoSearch *search = o->plans ? NULL : auto_new(model, o, a);
+  if (search) limited.bound = auto_bound(search);
+  if (search && auto_prefers_stages(search)) auto_build(search, out);
+  try_all(model, o, a, &trials, search, out, kept);
   if (o->plans) return cheapest(out);
   // Variants of the searches: the other factorings of earlier candidates.
   for (int i = 0, n = out->n; i < n; i++) {
@@ -102,7 +123,7 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
       is_known |= x->made && x->seconds == c.seconds && x->needs.peak_bytes == c.needs.peak_bytes;
     }
     if (is_known) continue;
-    for (int k = 0; k < c.n_others; k++) {
+    for (int k = 0; k < c.n_others && !choice_ends(o, out); k++) {
       const char *plan = factoring_text(a, c.plan, c.ranks, c.other[k]);
       Candidate other = {.plan = plan, .ranks = c.ranks, .micro_batches = c.micro_batches};
       other.worth = least_fitting(out);
@@ -113,18 +134,23 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   // If a search prefers that all ranks do the same, fewer of them may share more.
   Trials inside = {0};
   if (any_alike(out)) candidates_inside(o, a, &inside);
-  try_all(model, o, a, &inside, out, NULL);
-  // The best may fit only with the batch in several micro-batches, which also takes longer.
+  try_all(model, o, a, &inside, search, out, NULL);
+  // Those with stages, if they may be faster.
+  if (search) auto_build(search, out);
+  // The best may fit only with the batch in several micro-batches, which also takes longer unless
+  // it has stages.
   int best = cheapest(out);
   bool cuts = best >= 0 && !o->micro_batches && out->at[best].micro_batches > 1;
+  if (cuts && out->at[best].priced > 0) cuts = false;
   // Pipelines may be faster.
-  try_pipelines(model, o, a, out);
+  try_pipelines(model, o, a, search, out);
   // Memory is lacking: recomputation, stages, and offloaded states, in this order.
   if (lacks_memory(out, cuts)) candidates_freeing_activations(model, o, a, &freeing);
-  try_all(model, o, a, &freeing, out, NULL);
+  try_all(model, o, a, &freeing, search, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);
-  try_all(model, o, a, &stages, out, NULL);
+  try_all(model, o, a, &stages, search, out, NULL);
   if (lacks_memory(out, cuts)) candidates_last(model, o, a, &last);
-  try_all(model, o, a, &last, out, NULL);
+  try_all(model, o, a, &last, search, out, NULL);
+  if (search) *certificate = auto_certificate(search, out);
   return cheapest(out);
 }

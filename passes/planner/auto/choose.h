@@ -55,7 +55,9 @@ typedef struct Candidate {
   int64_t work;           // limit of each of its searches; 0: no limit
   int64_t memory;         // capacity that its searches assume (memory_budget.h); 0: a device's
   double worth;           // seconds of the best earlier one that fits; 0: none does
+  double priced;          // seconds that the search of auto expected (auto.h); 0: it did not
   const char *why;        // if it could not be made: the first error
+  bool excluded;          // then: it was not tried, by its bound or estimate
   bool needs_less;        // the reason is memory: a search found that nothing fits
   double least;           // then: bytes of a rank under the plan that needs least; 0: unknown
   int64_t least_slices;   // micro-batches of that plan
@@ -75,11 +77,33 @@ typedef struct Candidate {
 
 typedef Vec(Candidate) Candidates;
 
+// The result of the search of auto (auto.h): how many points of its space there were, and what no
+// plan of it can be below.
+typedef struct Certificate {
+  int points;        // of the space; 0: it was not searched
+  int impossible;    // they lack memory, by a bound
+  int unlikely;      // they lack memory, by an estimate
+  int estimated;     // by the closed form of their schedule
+  int built, failed; // compiled by the search; of these, those that cannot be made
+  int excluded;      // other candidates that were not compiled, by bounds and estimates
+  double best;       // seconds of the best plan; 0: none fits
+  double bound;      // least seconds of any plan of the space; 0: unknown
+  const char *binds; // the largest term of that bound (bounds.h)
+  bool stopped;      // the choice ended early
+} Certificate;
+
 // Returns the pipeline that makes a training step by this plan.
 typedef const char *MakePipeline(void *context, const Candidate *c);
 
 // Returns the options of passes for a candidate with a module that may be the result.
 typedef const PipelineOptions *RunOptions(void *context);
+
+// Whether to take the best plan so far: the time is over, or the user wants it.
+typedef bool StopChoice(void *context);
+
+// Called with each candidate that was compiled, or could not be. `bound`: seconds that no plan of
+// the search's space can be below; 0: unknown.
+typedef void ShowProgress(void *context, const Candidate *c, double bound);
 
 typedef struct ChooseOptions {
   int64_t ranks;
@@ -92,15 +116,19 @@ typedef struct ChooseOptions {
   int n_plans;
   double *left; // remaining work of all searches; NULL: no limit
   MakePipeline *pipeline;
-  RunOptions *run; // NULL: fast options, as modules are only priced
+  StopChoice *stop;       // NULL: all are considered
+  ShowProgress *progress; // or NULL
+  double bound;           // for that; known to the search
+  RunOptions *run;        // NULL: fast options, as modules are only priced
   void *context;
 } ChooseOptions;
 
 // Puts all candidates into `out`, in the order of their trials. Returns the index of the best one,
 // or -1 if none could be made or none fits. With `run` and a single plan, *made is the module of
 // the best one, after its messages were printed; else NULL.
+// *certificate says how good it is.
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
-                Module **made);
+                Certificate *certificate, Module **made);
 
 // After -1: reports the reason that each could not be made; or the nearest miss: the rank, the
 // bytes that it lacks, their use, and the number of ranks on which it would fit. Returns false.

@@ -243,6 +243,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   }
   unmake(&best);
   arena_free(lives.arena);
+  if (o->progress) o->progress(o->context, c, o->bound);
 }
 
 // Whether the plan certainly does not fit in `n` micro-batches: persistent state stays the same,
@@ -289,6 +290,10 @@ bool any_fits(const Candidates *all) {
   return false;
 }
 
+bool choice_ends(const ChooseOptions *o, const Candidates *all) {
+  return o->stop && any_fits(all) && o->stop(o->context);
+}
+
 bool any_alike(const Candidates *all) {
   for (int i = 0; i < all->n; i++)
     if (all->at[i].alike) return true;
@@ -298,6 +303,7 @@ bool any_alike(const Candidates *all) {
 // Some numbers of micro-batches do not divide the rows of a rank.
 void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
                    Candidate c, Module **kept) {
+  if (choice_ends(o, all)) return;
   int tried = all->n;
   double worth = c.worth = least_fitting(all);
   candidate_make(model, o, a, &c, kept);
@@ -305,6 +311,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
   // More micro-batches, as long as one of these may fit.
   if (candidate_adds(&c) && any_fits(all)) return;
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
+    if (choice_ends(o, all)) break;
     Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n, .worth = worth};
     candidate_make(model, o, a, &more, kept);
     if (more.made) vec_push(a, all, more);

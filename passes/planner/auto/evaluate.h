@@ -27,6 +27,8 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
 bool any_fits(const Candidates *all);
 // Returns the seconds of the cheapest that fits; 0: none does.
 double least_fitting(const Candidates *all);
+// Whether the best so far is to be taken, as there is one.
+bool choice_ends(const ChooseOptions *o, const Candidates *all);
 // Whether a search prefers that all ranks do the same.
 bool any_alike(const Candidates *all);
 

@@ -29,13 +29,15 @@ static double least_seconds(const ChooseOptions *o, double alone, int64_t stages
   return alone / (double)o->ranks * (1 + DRAINED * (double)(stages - 1) / (double)slices);
 }
 
-// Returns number i, in order of seconds, of those in `all` from `first` on that fit; or NULL.
-static const Candidate *fastest(const Candidates *all, int first, int i) {
+// Returns number i, in order of seconds, of those in `all` from `first` on that fit, with `built`
+// also of those that the search of auto has built; or NULL.
+static const Candidate *fastest(const Candidates *all, int first, bool built, int i) {
   const Candidate *last = NULL;
   for (; i >= 0; i--) {
     const Candidate *next = NULL;
-    for (int k = first; k < all->n; k++) {
+    for (int k = 0; k < all->n; k++) {
       const Candidate *c = &all->at[k];
+      if (k < first && !(built && c->priced > 0)) continue;
       // Of equal ones the first counts first.
       bool after = !last || c->seconds > last->seconds || (c->seconds == last->seconds && c > last);
       if (c->fits && after && (!next || c->seconds < next->seconds)) next = c;
@@ -46,19 +48,19 @@ static const Candidate *fastest(const Candidates *all, int first, int i) {
   return last;
 }
 
-// Tries each in its own number of micro-batches, and no more if it does not fit. Returns whether
-// any could be made.
+// Tries each in its own number of micro-batches, and no more if it does not fit; none that the
+// search of auto excludes. Returns whether any could be made.
 static bool try_each(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
-                     int first, Candidates *all) {
+                     AutoSearch *search, Candidates *all) {
   bool any = false;
-  for (int i = 0; i < trials->n; i++) {
+  for (int i = 0; i < trials->n && !choice_ends(o, all); i++) {
     Candidate c = trials->at[i].c;
     // None is tried twice.
     bool is_tried = false;
-    for (int k = first; k < all->n && !is_tried; k++)
+    for (int k = 0; k < all->n && !is_tried; k++)
       is_tried = !strcmp(all->at[k].plan, c.plan) && all->at[k].micro_batches == c.micro_batches;
-    if (is_tried) continue;
     c.worth = least_fitting(all);
+    if (is_tried || (search && auto_excludes(search, &c, c.worth))) continue;
     candidate_make(model, o, a, &c, NULL);
     if (c.made) vec_push(a, all, c);
     any |= c.made;
@@ -90,20 +92,33 @@ static int64_t next_less(const ChooseOptions *o, int64_t n, int64_t slices) {
 // Tries so many stages, and uneven ones if devices differ, in so many micro-batches. Returns
 // whether the even ones could be made.
 static bool try_shape(const Module *model, const ChooseOptions *o, Arena *a, int64_t stages,
-                      int64_t slices, bool searched, int first, Candidates *all) {
+                      int64_t slices, bool searched, AutoSearch *search, Candidates *all) {
   Trials even = {0}, uneven = {0};
   candidates_of_stages(o, a, stages, searched, &even);
   candidates_uneven(o, a, &uneven);
   cut_from(&even, 0, slices);
   cut_from(&uneven, 0, slices);
-  bool any = try_each(model, o, a, &even, first, all);
-  try_each(model, o, a, &uneven, first, all);
+  bool any = try_each(model, o, a, &even, search, all);
+  try_each(model, o, a, &uneven, search, all);
   return any;
 }
 
-void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
-  const Candidate *best = fastest(all, 0, 0);
-  if (!best) return;
+// Whether the search of auto excludes all plans of so many stages, before any is compiled.
+static bool is_excluded(const ChooseOptions *o, Arena *a, AutoSearch *search, int64_t stages,
+                        int64_t slices, bool searched, double worth) {
+  Trials even = {0};
+  candidates_of_stages(o, a, stages, searched, &even);
+  cut_from(&even, 0, slices);
+  bool all = search && !o->cluster->n_kinds;
+  for (int i = 0; i < even.n && all; i++)
+    all = auto_excludes(search, &even.at[i].c, worth) != NULL;
+  return all;
+}
+
+void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, AutoSearch *search,
+                   Candidates *all) {
+  const Candidate *best = fastest(all, 0, false, 0);
+  if (!best || choice_ends(o, all)) return;
   double worth = LEAST_GAIN * best->seconds;
   int first = all->n;
   // Every number of stages that may be worth it, in the micro-batches of the best and in as many as
@@ -114,22 +129,24 @@ void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candid
   double alone = alone_seconds(model, o, a, slices);
   for (int64_t k = 2; k <= o->ranks; k++) {
     if (o->ranks % k != 0) continue;
-    if (least_seconds(o, alone, k, slices) < worth)
-      try_shape(model, o, a, k, slices, searched, first, all);
+    if (least_seconds(o, alone, k, slices) < worth &&
+        !is_excluded(o, a, search, k, slices, searched, worth))
+      try_shape(model, o, a, k, slices, searched, search, all);
     for (int64_t n = filling(o, k, slices); n; n = next_less(o, n, slices)) {
       if (least_seconds(o, alone, k, n) >= worth) break;
+      if (is_excluded(o, a, search, k, n, searched, worth)) continue;
       if (least_seconds(o, alone_seconds(model, o, a, n), k, n) >= worth) continue;
-      if (try_shape(model, o, a, k, n, searched, first, all)) break;
+      if (try_shape(model, o, a, k, n, searched, search, all)) break;
     }
   }
-  const Candidate *shape = fastest(all, first, 0);
+  const Candidate *shape = fastest(all, first, true, 0);
   if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
   // Other orders of the fastest, each with another number of stages.
   Trials of_numbers = {0};
   int64_t known[N_NUMBERS];
   int n = 0;
   const Candidate *c;
-  for (int i = 0; n < N_NUMBERS && (c = fastest(all, first, i)); i++) {
+  for (int i = 0; n < N_NUMBERS && (c = fastest(all, first, true, i)); i++) {
     int k = 0;
     known[n] = candidate_stages(c);
     while (known[k] != known[n])
@@ -138,16 +155,16 @@ void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candid
     candidates_scheduled(model, a, c, &of_numbers);
     n++;
   }
-  try_each(model, o, a, &of_numbers, first, all);
+  try_each(model, o, a, &of_numbers, search, all);
   // Other plans inside of the stages of the best, and other orders of these.
   int others = all->n;
   Trials inside = {0}, orders = {0};
-  shape = fastest(all, first, 0);
+  shape = fastest(all, first, true, 0);
   if (shape->seconds > MAY_SAVE * worth) return;
   candidates_all_of_stages(model, o, a, candidate_stages(shape), &inside);
   cut_from(&inside, 0, shape->micro_batches);
-  try_each(model, o, a, &inside, first, all);
-  for (int i = 0; i < N_INSIDE && fastest(all, others, i); i++)
-    candidates_scheduled(model, a, fastest(all, others, i), &orders);
-  try_each(model, o, a, &orders, first, all);
+  try_each(model, o, a, &inside, search, all);
+  for (int i = 0; i < N_INSIDE && fastest(all, others, false, i); i++)
+    candidates_scheduled(model, a, fastest(all, others, false, i), &orders);
+  try_each(model, o, a, &orders, search, all);
 }

@@ -18,9 +18,12 @@
 #ifndef PIPELINES_H
 #define PIPELINES_H
 
+#include "auto.h"
 #include "evaluate.h"
 
-// Appends the trials, in as many micro-batches as the best so far, or more.
-void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all);
+// Appends the trials, in as many micro-batches as the best so far, or more. `search` excludes some,
+// and has built others; or NULL.
+void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, AutoSearch *search,
+                   Candidates *all);
 
 #endif

@@ -1,0 +1,46 @@
+// The best-first search of `--plan auto`: over points (space.h), priced in tiers.
+//
+//     tier 1   bound       no plan of the point is below it (bounds.h)           all points
+//     tier 2   estimate    by the closed form of its schedule (estimate.h)       points that may have the memory
+//     built    price       compiled through all passes                           a few, the lowest estimate first
+//
+// A heap has each point under its latest number. A point that comes out with an estimate is built;
+// the search ends when what was built costs no more than the least number that is left. Then the
+// least bound of all points that were not built says how much better any plan of the space can be:
+//
+//     built 3,712 ms; no plan of this space takes less than 2,323 ms
+//
+// The plans here have stages; plans without stages are candidates of candidates.def, for which a
+// point says whether they can be the best at all.
+
+#ifndef AUTO_H
+#define AUTO_H
+
+#include "choose.h"
+
+typedef struct AutoSearch AutoSearch;
+
+// Prepares the search. NULL: bounds do not hold, as devices differ, or have no known speed; or the
+// model has no step.
+AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a);
+
+// The seconds that no plan of the space can be below; 0: no plan can have the memory.
+double auto_bound(const AutoSearch *s);
+
+// Whether some plan with stages is estimated to be faster than all without.
+bool auto_prefers_stages(AutoSearch *s);
+
+// Builds the plans with the lowest estimates, and adds them to `all`.
+void auto_build(AutoSearch *s, Candidates *all);
+
+// Returns the reason for which the plan cannot be the best one, as a plan takes `worth` seconds and
+// fits; or NULL.
+const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth);
+
+// Notes the price of a candidate without stages, for the estimates of others.
+void auto_note(AutoSearch *s, const Candidate *c);
+
+// The result so far, for the best plan of all.
+Certificate auto_certificate(const AutoSearch *s, const Candidates *all);
+
+#endif

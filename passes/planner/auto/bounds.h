@@ -1,0 +1,37 @@
+// Bounds of a point: seconds that no plan of these numbers can be below, and bytes that a rank has
+// all the time. Each term is a field, so that a report can say which one binds.
+//
+//     GPT-3 175B, 1,024 H200s, pp_zb_h1=16,zero1=16,sp=4 in 64 micro-batches
+//         compute   products, at the peak of the devices, divided among all ranks        2,136 ms
+//         fill      the last stage waits for the first micro-batch                          34 ms
+//         after     sums of gradients and updates, after the last micro-batch              151 ms
+//
+// Why they hold: a product is computed at least once, and its parts take their share of the flops
+// at the peak at least; the slowest stage does at least the mean. Sums after the loop start when
+// their stage has done its last micro-batch, and carry the bytes of all gradients over the adapters
+// of a node, or the links of its devices. Weights and states are divided among the ranks of a
+// stage that do not replicate them.
+
+#ifndef BOUNDS_H
+#define BOUNDS_H
+
+#include "point.h"
+#include "step_work.h"
+
+typedef struct Bound {
+  double compute, fill, after; // seconds
+  double seconds;              // of a step: no plan is below
+  double lasting;              // bytes of the rank with the most
+} Bound;
+
+// The step's work divided as the point says. Devices do not differ.
+Bound bound_find(const StepWork *w, const Cluster *c, const Point *p);
+
+// The name of the largest term.
+const char *bound_binds(const Bound *b);
+
+// The seconds of the bytes of a reduce_scatter or an all_gather of `bytes` in a ring of `n` ranks,
+// `stride` apart; all devices of a node take part in such rings. Without latencies.
+double ring_seconds(const Cluster *c, double bytes, int n, int stride);
+
+#endif

@@ -1,0 +1,101 @@
+// See estimate.h.
+
+#include "estimate.h"
+
+#include <math.h>
+
+#include "bounds.h"
+
+#define LATER  1.4 // bytes saved until gradients of weights, by those saved until other gradients
+#define LOGITS 8   // bytes of logits and their gradients, by those of logits in 16 bits
+
+// The seconds of a collective of `n` ranks that are `stride` apart, without its bytes.
+static double start_seconds(const Cluster *c, int n, int stride) {
+  if (n <= 1) return 0;
+  const Link *link = n * stride <= c->per_node ? &c->inside : &c->across;
+  return c->start + (n - 1) * link->alpha;
+}
+
+// The seconds in which a stage of a full pipeline is idle, by the work of a micro-batch on a stage.
+static double idle_seconds(const Point *p, double f, double b, double w, double hop) {
+  double stages = p->stages - 1;
+  double idle = f + b + w;
+  if (p->kind == POINT_zb_h1) idle = fmax(f + b - w, b);
+  if (p->kind == POINT_zb_h2) idle = f + b - 2 * w;
+  if (p->kind == POINT_interleaved) idle /= p->chunks;
+  return stages * (fmax(idle, 0) + 2 * hop);
+}
+
+// Micro-batches whose activations a stage has at the same time, at most.
+static double in_flight(const Point *p) {
+  double most = p->stages;
+  if (p->kind == POINT_zb_h2) most = 2 * p->stages - 1;
+  if (p->kind == POINT_interleaved) most += (double)(p->stages - 1) / p->chunks;
+  return fmin(most, (double)p->micro_batches);
+}
+
+// The bytes of the rank with the most, at first or at last.
+//
+// Values that products read stay until the gradients of weights, which zero-bubble schedules put
+// off, also those of the last product, whose result is the largest of all: logits, in f32 beside 16
+// bits, and their gradients.
+static double bytes_of(const StepWork *w, const Point *p, double share) {
+  bool split = p->kind == POINT_zb_h1 || p->kind == POINT_zb_h2;
+  double parts = (double)p->stages * p->tensor, replicas = p->zero ? p->replicas : 1;
+  double low = w->narrow ? w->low_weights : 0;
+  double lasting = (w->weights + low) / (p->zero == 3 ? replicas : 1) + w->states / replicas;
+  if (p->micro_batches > 1 || p->stages > 1) lasting += w->gradients / (p->zero > 1 ? replicas : 1);
+  double saved = w->saved * share / p->stages * (split ? LATER : 1);
+  double last = LOGITS * w->largest * share * p->tensor;
+  double slices = in_flight(p);
+  return lasting / parts + saved * slices + last * (split ? slices : 1);
+}
+
+static double after_seconds(const StepWork *w, const Cluster *c, const Point *p, double *sums) {
+  double parts = (double)p->stages * p->tensor;
+  double bytes = w->gradients / parts * (c->half_comm ? 0.5 : 1);
+  *sums = ring_seconds(c, bytes, p->replicas, p->tensor) * (p->zero ? 1 : 2);
+  if (p->zero == 1 || p->zero == 2)
+    *sums += ring_seconds(c, w->low_weights / parts, p->replicas, p->tensor);
+  Device d = cluster_least(c);
+  return step_work_seconds(w, &d, PHASE_OF_update, 0, parts * (p->zero ? p->replicas : 1));
+}
+
+Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
+  Device d = cluster_least(c);
+  double m = (double)p->micro_batches, rows = 1 / (p->replicas * m), share = rows / p->tensor;
+  // A micro-batch on all stages.
+  double of[N_WORK_PHASES];
+  for (int i = 0; i < PHASE_OF_update; i++)
+    of[i] = step_work_seconds(w, &d, (WorkPhase)i, share, p->tensor);
+  // Pairs of products gather rows in the type of products and reduce partial sums in f32: of the
+  // first product's input and the second's result forward, of their gradients backward, with the
+  // input again for gradients of weights.
+  double sum = w->narrow && !c->half_comm ? 2 : 1; // bytes of a sum, by those of a value
+  double start = w->products * start_seconds(c, p->tensor, 1);
+  double end = ring_seconds(c, w->reduced * rows, p->tensor, 1) / 2; // of one product of each pair
+  of[PHASE_OF_forward] += start + (1 + sum) * end;
+  of[PHASE_OF_backward] += 1.5 * start + (2 + sum) * end;
+  double f = of[0] / p->stages, b = of[1] / p->stages, g = of[2] / p->stages;
+  double hop = 0;
+  if (p->stages > 1 && w->products)
+    hop = c->start + c->across.alpha + w->reduced / w->products * share * c->across.beta;
+  double sums, update = after_seconds(w, c, p, &sums);
+  // ZeRO-3 gathers weights in forward and in backward of each micro-batch; with ZeRO-2 and ZeRO-3
+  // the sums of gradients are in the loop as well.
+  double loop = m * (f + b + g);
+  // The slowest stage has about a product more than the mean.
+  int parts = p->stages * p->chunks;
+  if (parts > 1) loop *= 1 + (double)parts / w->products;
+  double traffic = 0;
+  if (p->zero == 3)
+    traffic += 2 * m * ring_seconds(c, w->low_weights / p->tensor, p->replicas, p->tensor);
+  if (p->zero > 1 || (p->stages == 1 && p->micro_batches == 1)) {
+    traffic += m * sums;
+    sums = 0;
+  }
+  Estimate e = {.seconds = fmax(loop, traffic) + sums + update};
+  e.seconds += idle_seconds(p, f, b, g, hop);
+  e.bytes = bytes_of(w, p, share);
+  return e;
+}

@@ -1,0 +1,90 @@
+// Points as texts of --plan, and back: see point.h.
+//
+//     stages 16, replicas 16, tensor 4, zb-h1, ZeRO 1     pp_zb_h1=16,zero1=16,sp=4
+//     one stage, 8 replicas, 2 ranks inside of layers     dp=8,sp=2
+//     one stage, 8 replicas                               dp
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "point.h"
+
+static const char *const stages_program[N_POINT_KINDS] = {"pp", "pp_zb_h1", "pp_zb_h2",
+                                                          "pp_interleaved"};
+static const char *const inner_program[N_POINT_INNERS] = {"sp", "vp", "tp"};
+static const char *const replicas_program[] = {"dp", "zero1", "zero2", "zero3"};
+enum { N_ZEROS = sizeof replicas_program / sizeof *replicas_program };
+
+const char *point_plan(Arena *a, const Point *p) {
+  StrBuf b = {.arena = a};
+  const struct {
+    const char *program;
+    int size;
+  } axis[] = {{stages_program[p->kind], p->stages},
+              {replicas_program[p->zero], p->replicas},
+              {"ep", p->experts},
+              {"cp", p->context},
+              {inner_program[p->inner], p->tensor}};
+  enum { N = sizeof axis / sizeof *axis };
+  int n = 0;
+  for (int i = 0; i < N; i++)
+    n += axis[i].size > 1;
+  for (int i = 0; i < N; i++) {
+    if (axis[i].size == 1) continue;
+    strbuf_addf(&b, "%s%s", b.n ? "," : "", axis[i].program);
+    // The only axis has all ranks.
+    if (n > 1) strbuf_addf(&b, "=%d", axis[i].size);
+  }
+  return b.n ? b.at : "dp";
+}
+
+bool point_equal(const Point *p, const Point *q) {
+  return p->stages == q->stages && p->replicas == q->replicas && p->tensor == q->tensor &&
+         p->context == q->context && p->experts == q->experts &&
+         p->micro_batches == q->micro_batches && p->kind == q->kind && p->chunks == q->chunks &&
+         p->inner == q->inner && p->zero == q->zero;
+}
+
+// Returns the number of the name of `n` bytes among `names`, or -1.
+static int find_name(const char *const *names, int n_names, const char *name, size_t n) {
+  for (int i = 0; i < n_names; i++)
+    if (strlen(names[i]) == n && !strncmp(names[i], name, n)) return i;
+  return -1;
+}
+
+bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point *out) {
+  Point p = {1, 1, 1, 1, 1, micro_batches, POINT_1f1b, 1, POINT_sp, 0};
+  int64_t left = ranks;
+  int *open = NULL; // the axis that takes the ranks that the others leave
+  for (const char *at = plan; *at;) {
+    size_t n = strcspn(at, "=,");
+    int stages = find_name(stages_program, N_POINT_KINDS, at, n);
+    int zero = find_name(replicas_program, N_ZEROS, at, n);
+    int tensor = find_name(inner_program, N_POINT_INNERS, at, n);
+    int *size = stages >= 0 ? &p.stages : zero >= 0 ? &p.replicas : tensor >= 0 ? &p.tensor : NULL;
+    if (!size || *size != 1) return false;
+    if (stages >= 0) p.kind = (PointKind)stages;
+    if (zero >= 0) p.zero = zero;
+    if (tensor >= 0) p.inner = (PointInner)tensor;
+    at += n;
+    if (*at == '=') {
+      char *end;
+      *size = (int)strtol(at + 1, &end, 10);
+      if (*size < 1 || left % *size != 0 || (*end && *end != ',')) return false;
+      left /= *size;
+      at = end;
+    } else if (open) {
+      return false;
+    } else {
+      open = size;
+    }
+    at += *at == ',';
+  }
+  if (open) *open = (int)left;
+  if (!open && left != 1) return false;
+  p.chunks = p.kind == POINT_interleaved ? 2 : 1;
+  *out = p;
+  return true;
+}

@@ -1,0 +1,46 @@
+// A plan in numbers: a point of the space that `--plan auto` searches (space.h).
+//
+//     pp_zb_h1=16,zero1=16,sp=4 in 64 micro-batches
+//         stages 16, replicas 16, tensor 4, 64 micro-batches, zb-h1, ZeRO 1
+//
+// Axes are in this order, outermost first, so the ranks with the most traffic are neighbours. The
+// product of stages, replicas, tensor, context and experts is the number of ranks.
+
+#ifndef POINT_H
+#define POINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+
+// The schedules of stages; each is a program of passes/planner/plans.
+typedef enum PointKind {
+  POINT_1f1b,
+  POINT_zb_h1,
+  POINT_zb_h2,
+  POINT_interleaved,
+  N_POINT_KINDS
+} PointKind;
+
+// The program of ranks inside of layers.
+typedef enum PointInner { POINT_sp, POINT_vp, POINT_tp, N_POINT_INNERS } PointInner;
+
+typedef struct Point {
+  int stages, replicas, tensor, context, experts;
+  int64_t micro_batches;
+  PointKind kind;   // of the schedule; POINT_1f1b with one stage
+  int chunks;       // of the model on each rank: 2 if interleaved, else 1
+  PointInner inner; // POINT_sp with one tensor rank
+  int zero;         // the parts of the training state that replicas share: 0 to 3, as in ZeRO
+} Point;
+
+bool point_equal(const Point *p, const Point *q);
+
+// The plan as in --plan: see plan_of.c.
+const char *point_plan(Arena *a, const Point *p);
+// Reads the plan's numbers from its text. False: the text has a program, or an order of programs,
+// that a point cannot express, or too many sizes are left open.
+bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point *out);
+
+#endif

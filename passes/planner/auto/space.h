@@ -1,0 +1,29 @@
+// The space of `--plan auto`: all points that can be, in a fixed order.
+//
+//     8 ranks, 16 rows     1 stage                  dp=8  zero1=8 …  dp=4,sp=2 …
+//                          2 stages of 4 ranks      pp=2,dp=4 in 2, 4 micro-batches   pp_zb_h1=2,dp=4 …
+//                          4 stages of 2 ranks      …
+//
+// Numbers of ranks are divisors of all ranks, and micro-batches divide the rows of a replica. Ranks
+// inside of a layer are in one node, as links between nodes are slower. What the user fixed is
+// fixed here as well.
+
+#ifndef SPACE_H
+#define SPACE_H
+
+#include "base/vec.h"
+#include "point.h"
+
+typedef struct SpaceOptions {
+  int64_t ranks;
+  int64_t rows;          // of a batch; 0: unknown, and not divided then
+  int64_t micro_batches; // 0: open
+  int per_node;          // devices of a node
+  int units;             // the most stages: products of the model
+} SpaceOptions;
+
+typedef Vec(Point) Points;
+
+void space_list(const SpaceOptions *o, Arena *a, Points *out);
+
+#endif

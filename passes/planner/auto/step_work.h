@@ -1,0 +1,57 @@
+// The work of a step on one rank, from which bounds.h derives that of each point.
+//
+//     forward          linear    8.2e15 flop   5.3 GB of activations   0.9 GB of weights    96 times
+//                      fused     …
+//     backward         of inputs
+//     weight_grad      of weights, which nothing else waits for
+//     update           after the last micro-batch; and what depends on no rows
+//
+// One rank's program is compiled up to the fusion of its kernels, so that they are those of a step;
+// its memory does not matter. Equal kernels are counted.
+
+#ifndef STEP_WORK_H
+#define STEP_WORK_H
+
+#include "base/vec.h"
+#include "cluster/cluster.h"
+#include "ir/op.h"
+
+typedef enum WorkPhase {
+  PHASE_OF_forward,
+  PHASE_OF_backward,
+  PHASE_OF_weight_grad,
+  PHASE_OF_update,
+  N_WORK_PHASES
+} WorkPhase;
+
+// A kernel, and how many there are of it.
+typedef struct KernelWork {
+  WorkPhase phase;
+  double flops, rows_bytes; // of all rows
+  double weight_bytes; // of weights, or sums of their gradients: each micro-batch has all of them
+  int launches, count;
+  bool narrow;
+} KernelWork;
+
+typedef struct StepWork {
+  Vec(KernelWork) kernels;
+  // Of products with weights alone: no plan computes less.
+  double product_flops[N_WORK_PHASES];
+  bool narrow;                       // some products are in 16 bits
+  int products;                      // of a forward
+  double reduced;                    // bytes of the smaller ends of these products, of all rows
+  double largest;                    // bytes of the largest result of a product, of all rows
+  double saved;                      // bytes from forward to backward, of all rows
+  double weights, states, gradients; // bytes; gradients: of trained weights, in f32
+  double low_weights;                // bytes of trained weights in the type of products
+} StepWork;
+
+// Reads the graph of a step on one rank, from PHASE_local on, with its kernels fused.
+StepWork *step_work_find(const Module *m, Arena *a);
+
+// Seconds of a phase of one micro-batch, on a device that has this share of the rows' work (of rows
+// and of ranks inside of layers), and one of `parts` of each weight.
+double step_work_seconds(const StepWork *w, const Device *d, WorkPhase phase, double share,
+                         double parts);
+
+#endif
