@@ -1,0 +1,47 @@
+// Seconds and bytes of a model's units on each rank of a stage: the input of the deal of units to
+// stages (deal.h).
+//
+//     unit     0 embed   1 attention  2 mlp  3 attention  4 mlp  …  n-1 head
+//     block      -1          0          1        0          1         -1
+//
+// A unit is a layer, or a part of a layer that a stage may end after. All stages have the same
+// inner plan, so a unit costs the same on each of them.
+
+#ifndef UNIT_COST_H
+#define UNIT_COST_H
+
+#include <stdbool.h>
+
+typedef enum RecomputeLevel {
+  RECOMPUTE_none,
+  RECOMPUTE_attention, // products of queries and keys, and what follows them
+  RECOMPUTE_layer,     // everything but the unit's input
+  N_RECOMPUTE_LEVELS,
+} RecomputeLevel;
+
+typedef struct UnitCost {
+  const char *name; // for dumps: the path of its ops
+  int block;        // units of one block have equal costs; -1: it occurs once
+  // Seconds of a micro-batch, with the collectives within the stage; `backward` is of inputs only.
+  double forward, backward, weight_grad;
+  double again[N_RECOMPUTE_LEVELS]; // additional seconds in backward, if it is recomputed so far
+  // Bytes saved from forward to backward, per micro-batch: its input included, its output not.
+  double kept[N_RECOMPUTE_LEVELS];
+  double working[2]; // the largest other bytes during forward, and during backward
+  double handed;     // bytes per rank from it to the next unit, and of their gradient
+  bool may_end;      // a stage may end after it
+  double lasting;    // bytes of the whole step: weights, masters, states, gradients
+  double sums;       // seconds after the last micro-batch: sums over replicas, gathers
+  double update;     // seconds of the optimizer
+} UnitCost;
+
+typedef struct UnitCosts {
+  int n;
+  const UnitCost *at;
+  double hop_start, hop_seconds_per_byte; // of a transfer between neighbouring stages
+  double tied_sums; // seconds of sums between the first and the last stage (tied embedding), or 0
+  // All updates wait for all sums, as for the norm of all gradients.
+  bool joint_update;
+} UnitCosts;
+
+#endif
