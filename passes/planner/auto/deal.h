@@ -1,0 +1,62 @@
+// Deals the units of a model to stages: consecutive units to each, so that the step is shortest.
+//
+//     units    e a m a m a m a m h       e: embedding, a: attention, m: mlp, h: head
+//     stages   e a m│a m a│m a│m h       of unequal work: the first and the last begin and end beside
+//                                        others
+//
+// The least bound of makespan.h over all deals whose stages fit the memory is found exactly, by a
+// table over (stage, units before it), from the last stage to the first. What earlier stages do to
+// a stage depends on the units before it only, whoever has them; what later stages do is in the
+// labels of a state, of which the table keeps those that no other is better than:
+//
+//     back     end of the last backward of the next stage
+//     ends     the longest of the ends of later stages, with their sums and updates
+//     again    seconds of recomputation in later stages
+//
+// If transfers differ by border, a stage gets the least of them that its position allows: the
+// result is still a bound, and the deal still a deal.
+//
+// The kind has one stage per device.
+//
+// A stage that does not fit recomputes its first units, as few as fit: fewer take less time and
+// nothing else depends on their number. The level is the one that costs less.
+
+#ifndef DEAL_H
+#define DEAL_H
+
+#include "makespan.h"
+#include "unit_cost.h"
+
+typedef struct DealProblem {
+  const UnitCosts *units;
+  StagedKind kind;
+  int stages, chunks; // devices; chunks of each, of interleaved
+  int64_t micro_batches;
+  double memory;            // of a device, bytes; INFINITY: no limit
+  RecomputeLevel recompute; // of all units, unless per stage
+  bool per_stage_recompute; // each stage recomputes as few units as fit
+} DealProblem;
+
+typedef struct Deal {
+  double bound;          // seconds: no deal that fits has a shorter timeline
+  int n;                 // stages, of all chunks
+  int *first;            // [n + 1] first unit of each stage, and the number of units
+  RecomputeLevel *level; // [n]
+  int *recomputed;       // [n] the first units of the stage are recomputed at its level
+  double *bytes;         // [n]
+} Deal;
+
+// False: no deal fits.
+bool deal_find(const DealProblem *p, Arena *a, Deal *out);
+
+// The costs of the stages of a deal, for makespan_bound and makespan_run.
+PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a);
+
+// The timeline of a deal.
+bool makespan_find(const DealProblem *p, const Deal *d, double *seconds, double *peak);
+
+// Moves one unit after the other from a stage to another, as long as the timeline gets shorter, for
+// at most so many timelines.  Returns the seconds of the timeline.
+double deal_improve(const DealProblem *p, Deal *d, int timelines, Arena *a);
+
+#endif

@@ -1,0 +1,65 @@
+// Pipelines of unequal stages, by the orders of a kind, without its file in Lua: the timeline that
+// the pass `schedule` finds for such stages, in about a millisecond.
+//
+//     stages of device 1 of 4     1f1b, zb-h1, …    1
+//                                 interleaved:2     1, 5
+//                                 zb-v              1, 5     3 is at the turn, on device 3
+//
+// A search for a plan asks for thousands of timelines, and a kind's file takes longer than one.  A
+// test compares the orders with those of the files.
+
+#ifndef SCHEDULE_STAGED_H
+#define SCHEDULE_STAGED_H
+
+#include "schedule/schedule.h"
+
+typedef enum StagedKind {
+  STAGED_gpipe,
+  STAGED_1f1b,
+  STAGED_interleaved,
+  STAGED_zb_h1,
+  STAGED_zb_h2,
+  STAGED_zb_v,
+  N_STAGED_KINDS,
+} StagedKind;
+
+extern const char *const staged_name[N_STAGED_KINDS]; // as in names.h, without a number
+
+typedef struct StagedStage {
+  double f, b, w; // of a micro-batch; b and w run together unless the kind splits them
+  double hop;     // latency between this stage and the next, each way
+  double kept;    // memory of a micro-batch, from the start of F to the end of B, or of W
+} StagedStage;
+
+typedef struct Staged {
+  StagedKind kind;
+  int n_devices, chunks; // chunks: 1 unless interleaved
+  int n_micro_batches;
+  const StagedStage *stage; // [staged_stages]
+} Staged;
+
+int staged_stages(StagedKind kind, int n_devices, int chunks);
+int staged_device(StagedKind kind, int n_devices, int stage);
+bool staged_splits(StagedKind kind); // W is a block of its own
+// Forwards of the first stage of a device that may run before its first backward, with those of its
+// other chunks.
+int staged_ahead(StagedKind kind, int n_devices, int chunks, int device);
+// The most micro-batches whose activations a stage holds at a time; of a kind with chunks, the mean
+// of those of the device.
+double staged_held(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int stage);
+
+typedef struct StagedTimeline {
+  double makespan;
+  double *end;  // per device
+  double *peak; // per device: the most of `kept` at a time
+} StagedTimeline;
+
+// The best of the list rules, as in the pass.  False: the orders contradict the memory of the kind.
+bool staged_run(Arena *a, const Staged *s, StagedTimeline *out);
+
+// The same as a problem of schedule_list.  `room` is the limit of its rules.
+Pipeline *staged_pipeline(Arena *a, const Staged *s);
+Orders staged_orders(Arena *a, const Staged *s, const Blocks *b);
+double staged_room(const Staged *s);
+
+#endif

@@ -1,0 +1,361 @@
+// Deals of units to stages, compared with all deals; bounds of stages, compared with timelines; and
+// timelines, compared with those of the kinds' files.
+
+#include "planner/auto/deal.h"
+
+#include <math.h>
+
+#include "base/vec.h"
+#include "schedule/kinds.h"
+#include "unit.h"
+
+typedef struct Random {
+  uint64_t state;
+} Random;
+
+static int below(Random *r, int n) {
+  r->state = r->state * 6364136223846793005u + 1442695040888963407u;
+  return (int)((r->state >> 33) % (uint64_t)n);
+}
+
+static double part(Random *r) {
+  return below(r, 1 << 20) / (double)(1 << 20);
+}
+
+// -- Timelines by the kinds' files -------------------------------------------------------------
+
+static StagedStage *random_stages(Arena *a, Random *r, int n, double spread, double hop) {
+  StagedStage *s = arena_array(a, StagedStage, n);
+  double f = 0.5 + part(r), b = 0.5 + part(r), w = 0.5 + part(r);
+  for (int i = 0; i < n; i++)
+    s[i] = (StagedStage){f * (1 + spread * part(r)), b * (1 + spread * part(r)),
+                         w * (1 + spread * part(r)), hop * part(r), 1};
+  return s;
+}
+
+// Our stage of one of the kind's: zb-v's two at the turn are one.
+static int joined(const Staged *s, int stage) {
+  return s->kind == STAGED_zb_v && stage >= s->n_devices ? stage - 1 : stage;
+}
+
+static int block_of(const Staged *s, const Blocks *ours, const Work *w, int m) {
+  for (int k = ours->first[m]; k < ours->first[m + 1]; k++)
+    if (ours->work[k]->kind == w->kind && ours->work[k]->stage == joined(s, w->stage)) return k;
+  fail();
+  return -1;
+}
+
+// The shortest timeline by the rules of the pass, under the orders of the kind's file.
+static double file_makespan(Arena *a, const Staged *s) {
+  Heard *h = heard_new();
+  ScheduleAsk ask = {.n_devices = s->n_devices,
+                     .n_micro_batches = s->n_micro_batches,
+                     .chunks = s->chunks,
+                     .f = 1,
+                     .b = 1,
+                     .w = 1,
+                     .memory = INFINITY};
+  SchedulePlan *plan = schedule_plan(a, schedule_text(staged_name[s->kind]), &ask, h->d);
+  assert_non_null(plan);
+  const Blocks *ours = blocks_new(a, staged_pipeline(a, s));
+  Orders all = {0};
+  for (int k = 0, n = ours->pipeline->route->n; k + n < ours->n; k++) {
+    Order o = {k, k + n, NULL};
+    vec_push(a, &all, o);
+  }
+  for (int i = 0; i < plan->orders.n; i++) {
+    const Order *x = &plan->orders.at[i];
+    Order o = {block_of(s, ours, plan->blocks->work[x->first], plan->blocks->micro_batch[x->first]),
+               block_of(s, ours, plan->blocks->work[x->then], plan->blocks->micro_batch[x->then]),
+               NULL};
+    if (o.first != o.then) vec_push(a, &all, o);
+  }
+  double best = INFINITY;
+  for (int i = 0; i < N_LIST_RULES; i++) {
+    ListRule rule = list_rules[i];
+    Timeline t;
+    rule.room = plan->room;
+    if (schedule_list(a, ours, &all, &rule, &t)) best = fmin(best, t.makespan);
+  }
+  heard_free(h);
+  return best;
+}
+
+static void timelines_are_those_of_the_files(void **state) {
+  Random r = {1};
+  (void)state;
+  for (int i = 0; i < 600; i++) {
+    Arena *a = arena_new();
+    Staged s = {
+        .kind = (StagedKind)(i % N_STAGED_KINDS), .n_devices = 1 + below(&r, 6), .chunks = 1};
+    if (s.kind == STAGED_interleaved) s.chunks = 1 + below(&r, 4);
+    s.n_micro_batches = 1 + below(&r, 3 * s.n_devices);
+    int n = staged_stages(s.kind, s.n_devices, s.chunks);
+    s.stage = random_stages(a, &r, n, below(&r, 2) ? 0.1 : 20, below(&r, 2));
+    StagedTimeline t;
+    assert_true(staged_run(a, &s, &t));
+    double want = file_makespan(a, &s);
+    if (fabs(t.makespan - want) > 1e-12 * want)
+      fail_msg("%s, %d devices, %d chunks, %d micro-batches: %.17g, not %.17g", staged_name[s.kind],
+               s.n_devices, s.chunks, s.n_micro_batches, t.makespan, want);
+    arena_free(a);
+  }
+}
+
+// -- Bounds ------------------------------------------------------------------------------------
+
+static const StagedKind straight[] = {STAGED_gpipe, STAGED_1f1b, STAGED_zb_h1, STAGED_zb_h2};
+enum { N_STRAIGHT = sizeof straight / sizeof *straight };
+
+static PipelineCost random_pipeline(Arena *a, Random *r, StagedKind kind, double spread) {
+  PipelineCost c = {.kind = kind, .stages = 1 + below(r, 8), .chunks = 1};
+  c.micro_batches = 1 + below(r, 4 * c.stages);
+  int n = staged_stages(kind, c.stages, c.chunks);
+  StageCost *at = arena_array(a, StageCost, n);
+  double f = 0.5 + part(r), b = 0.5 + part(r), w = 0.5 + part(r);
+  double hop = below(r, 2) ? below(r, 3) : 0, behind = below(r, 3);
+  for (int i = 0; i < n; i++) {
+    at[i] = (StageCost){.forward = f * (1 + spread * part(r)),
+                        .backward = b * (1 + spread * part(r)),
+                        .weight_grad = w * (1 + spread * part(r)),
+                        .hop = hop * part(r),
+                        .sums = behind * part(r),
+                        .update = behind * part(r)};
+  }
+  c.at = at;
+  c.tied_sums = below(r, 2) ? part(r) : 0;
+  c.joint_update = below(r, 2);
+  return c;
+}
+
+static void bounds_are_below_timelines(void **state) {
+  Random r = {2};
+  (void)state;
+  double sum[N_STAGED_KINDS] = {0};
+  int count[N_STAGED_KINDS] = {0};
+  for (int i = 0; i < 10000; i++) {
+    Arena *a = arena_new();
+    StagedKind kind = straight[i % N_STRAIGHT];
+    bool near = i % 3 > 0;
+    PipelineCost c = random_pipeline(a, &r, kind, near ? 0.1 : 5);
+    double seconds, peak, bound = makespan_bound(&c);
+    assert_true(makespan_run(&c, &seconds, &peak));
+    if (!(bound <= seconds * (1 + 1e-9)))
+      fail_msg("%s, %d stages, %d micro-batches: bound %.9g of %.9g", staged_name[kind], c.stages,
+               (int)c.micro_batches, bound, seconds);
+    if (near) {
+      sum[kind] += seconds / bound - 1;
+      count[kind]++;
+    }
+    arena_free(a);
+  }
+  // On average a timeline of nearly equal stages is a few percent longer.
+  for (int k = 0; k < N_STAGED_KINDS; k++)
+    assert_true(sum[k] <= 0.05 * count[k]);
+}
+
+// Equal stages without hops have timelines as long as the bound: of zero bubble, whose weight
+// gradients fill the gaps by a rule, with the times of closed_forms.py.
+static void bounds_of_equal_stages_are_exact(void **state) {
+  static const double times[][3] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 1}};
+  Random r = {5};
+  (void)state;
+  for (int i = 0; i < 2000; i++) {
+    Arena *a = arena_new();
+    StagedKind kind = straight[i % N_STRAIGHT];
+    PipelineCost c = {.kind = kind, .stages = 1 + below(&r, 8), .chunks = 1};
+    c.micro_batches = 1 + below(&r, 4 * c.stages);
+    if (kind == STAGED_zb_h2) c.micro_batches += 2 * c.stages - 2;
+    StageCost *at = arena_array(a, StageCost, c.stages), one = {0};
+    bool fixed = staged_splits(kind);
+    const double *some = times[below(&r, 3)];
+    one.forward = fixed ? some[0] : 0.5 + part(&r);
+    one.backward = fixed ? some[1] : 0.5 + part(&r);
+    one.weight_grad = fixed ? some[2] : 0.5 + part(&r);
+    for (int k = 0; k < c.stages; k++)
+      at[k] = one;
+    c.at = at;
+    double seconds, peak, bound = makespan_bound(&c);
+    assert_true(makespan_run(&c, &seconds, &peak));
+    if (!(fabs(seconds - bound) <= 1e-9 * bound))
+      fail_msg("%s, %d stages, %d micro-batches, %g %g %g: bound %.9g of %.9g", staged_name[kind],
+               c.stages, (int)c.micro_batches, one.forward, one.backward, one.weight_grad, bound,
+               seconds);
+    arena_free(a);
+  }
+}
+
+// -- Deals -------------------------------------------------------------------------------------
+
+static UnitCosts random_units(Arena *a, Random *r, int n, bool same_hops) {
+  UnitCost *at = arena_array(a, UnitCost, n);
+  double behind = below(r, 2) * 5.0;
+  for (int i = 0; i < n; i++) {
+    at[i] = (UnitCost){.block = -1,
+                       .forward = 0.2 + part(r),
+                       .backward = 0.2 + part(r),
+                       .weight_grad = 0.2 + part(r),
+                       .may_end = below(r, 8) > 0};
+    double kept = part(r);
+    for (int k = 0; k < N_RECOMPUTE_LEVELS; k++) {
+      at[i].kept[k] = kept;
+      at[i].again[k] = k ? at[i].again[k - 1] + part(r) * 0.5 : 0;
+      kept *= part(r);
+    }
+    at[i].working[0] = part(r);
+    at[i].working[1] = part(r);
+    at[i].handed = same_hops ? 1 : part(r);
+    at[i].lasting = part(r) * 3;
+    at[i].sums = behind * part(r);
+    at[i].update = behind * part(r);
+  }
+  return (UnitCosts){
+      n, at, below(r, 2) * part(r), below(r, 2) * part(r), below(r, 2) * part(r), below(r, 2)};
+}
+
+// Bytes of a stage, from the definition.
+static double stage_bytes(const DealProblem *p, int stage, int first, int last, int recomputed,
+                          RecomputeLevel level) {
+  double held = staged_held(p->kind, p->stages, 1, (int)p->micro_batches, stage);
+  double lasting = 0, kept = 0, working = 0;
+  for (int u = first; u < last; u++) {
+    const UnitCost *x = &p->units->at[u];
+    RecomputeLevel own = u - first < recomputed ? level : RECOMPUTE_none;
+    lasting += x->lasting;
+    kept += x->kept[own];
+    // Any of the stage may be the one whose activations are in memory again.
+    RecomputeLevel any = recomputed ? level : RECOMPUTE_none;
+    working = fmax(working, fmax(x->working[0], x->working[1] + x->kept[0] - x->kept[any]));
+  }
+  return lasting + held * kept + working;
+}
+
+typedef struct Trial {
+  const DealProblem *p;
+  Arena *arena;
+  Deal deal;
+  double best;
+} Trial;
+
+// All deals, and all numbers of recomputed units at each level.
+static void try_from(Trial *t, int stage) {
+  const DealProblem *p = t->p;
+  Deal *d = &t->deal;
+  int n = p->units->n, first = d->first[stage];
+  if (stage == p->stages) {
+    if (first != n) return;
+    PipelineCost c = deal_cost(p, d, t->arena);
+    t->best = fmin(t->best, makespan_bound(&c));
+    return;
+  }
+  for (int last = first + 1; last <= n - (p->stages - 1 - stage); last++) {
+    if (last < n && !p->units->at[last - 1].may_end) continue;
+    d->first[stage + 1] = last;
+    RecomputeLevel least = p->per_stage_recompute ? RECOMPUTE_none : p->recompute;
+    RecomputeLevel most = p->per_stage_recompute ? RECOMPUTE_layer : p->recompute;
+    for (int level = (int)least; level <= (int)most; level++)
+      for (int k = p->per_stage_recompute ? 0 : last - first; k <= last - first; k++) {
+        if (k && !level && p->per_stage_recompute) continue;
+        if (!k && level && p->per_stage_recompute) continue;
+        d->level[stage] = (RecomputeLevel)level;
+        d->recomputed[stage] = k;
+        if (stage_bytes(p, stage, first, last, k, (RecomputeLevel)level) <= p->memory)
+          try_from(t, stage + 1);
+      }
+  }
+}
+
+static double try_all(const DealProblem *p, Arena *a) {
+  Trial t = {.p = p, .arena = a, .best = INFINITY};
+  t.deal = (Deal){.n = p->stages,
+                  .first = arena_array(a, int, p->stages + 1),
+                  .level = arena_array(a, RecomputeLevel, p->stages),
+                  .recomputed = arena_array(a, int, p->stages)};
+  try_from(&t, 0);
+  return t.best;
+}
+
+static void check_deal(const DealProblem *p, Arena *a, bool exact, int *fitting) {
+  Deal d;
+  bool found = deal_find(p, a, &d);
+  double least = try_all(p, a);
+  if (found != !isinf(least))
+    fail_msg("%s: %s, and the least of all deals is %g", staged_name[p->kind],
+             found ? "a deal" : "no deal", least);
+  if (!found) return;
+  ++*fitting;
+  if (!(d.bound <= least * (1 + 1e-9)) || (exact && d.bound < least * (1 - 1e-9)))
+    fail_msg("%s, %d stages, %d micro-batches, %d units: %.12g, not %.12g", staged_name[p->kind],
+             p->stages, (int)p->micro_batches, p->units->n, d.bound, least);
+  // The deal itself fits, and has this bound, and a timeline that is no shorter.
+  PipelineCost c = deal_cost(p, &d, a);
+  double seconds, peak, bound = makespan_bound(&c);
+  for (int i = 0; i < d.n; i++)
+    assert_true(stage_bytes(p, i, d.first[i], d.first[i + 1], d.recomputed[i], d.level[i]) <=
+                p->memory * (1 + 1e-6));
+  assert_true(d.first[0] == 0 && d.first[d.n] == p->units->n);
+  assert_true(d.bound <= bound * (1 + 1e-9) && (!exact || bound <= d.bound * (1 + 1e-9)));
+  assert_true(makespan_find(p, &d, &seconds, &peak) && seconds >= bound * (1 - 1e-9));
+  assert_true(peak <= p->memory * (1 + 1e-6));
+  // Improvement keeps these promises.
+  double better = deal_improve(p, &d, 50, a);
+  assert_true(better <= seconds);
+  assert_true(makespan_find(p, &d, &seconds, &peak) && seconds == better);
+  assert_true(peak <= p->memory * (1 + 1e-6) && seconds >= least * (1 - 1e-9));
+}
+
+static DealProblem random_problem(Random *r, const UnitCosts *u, int most_stages) {
+  DealProblem p = {.units = u, .kind = straight[below(r, N_STRAIGHT)], .chunks = 1};
+  p.stages = 1 + below(r, most_stages < u->n ? most_stages : u->n);
+  p.micro_batches = 1 + below(r, 3 * p.stages);
+  p.memory = INFINITY;
+  if (below(r, 2)) {
+    double all = 0;
+    for (int i = 0; i < u->n; i++)
+      all += u->at[i].lasting +
+             u->at[i].kept[0] * staged_held(p.kind, p.stages, 1, (int)p.micro_batches, 0);
+    p.memory = all / p.stages * (0.5 + 1.5 * part(r));
+  }
+  return p;
+}
+
+static void deals_are_the_best(void **state) {
+  Random r = {3};
+  int fitting = 0;
+  (void)state;
+  for (int i = 0; i < 600; i++) {
+    Arena *a = arena_new();
+    UnitCosts u = random_units(a, &r, 1 + below(&r, 12), i % 2);
+    DealProblem p = random_problem(&r, &u, 5);
+    p.recompute = (RecomputeLevel)below(&r, N_RECOMPUTE_LEVELS);
+    check_deal(&p, a, i % 2, &fitting);
+    arena_free(a);
+  }
+  assert_true(fitting > 300 && fitting < 600);
+}
+
+static void stages_recompute_as_little_as_fits(void **state) {
+  Random r = {4};
+  int fitting = 0;
+  (void)state;
+  for (int i = 0; i < 200; i++) {
+    Arena *a = arena_new();
+    UnitCosts u = random_units(a, &r, 1 + below(&r, 7), i % 2);
+    DealProblem p = random_problem(&r, &u, 3);
+    p.per_stage_recompute = true;
+    check_deal(&p, a, i % 2, &fitting);
+    arena_free(a);
+  }
+  assert_true(fitting > 100 && fitting < 200);
+}
+
+TEST_GROUP(deal) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(timelines_are_those_of_the_files),
+      cmocka_unit_test(bounds_are_below_timelines),
+      cmocka_unit_test(bounds_of_equal_stages_are_exact),
+      cmocka_unit_test(deals_are_the_best),
+      cmocka_unit_test(stages_recompute_as_little_as_fits),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
