@@ -62,14 +62,12 @@ static int weights_due(const Staged *s) {
   return s->kind == STAGED_zb_h2 ? 2 * s->n_devices - 1 : s->n_devices;
 }
 
-double staged_held(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int stage) {
-  int device = staged_device(kind, n_devices, stage);
-  double held = staged_ahead(kind, n_devices, chunks, device);
-  if (kind == STAGED_interleaved) held /= chunks;
+int staged_held(StagedKind kind, int n_devices, int n_micro_batches, int stage) {
+  int held = staged_ahead(kind, n_devices, 1, stage);
   // Weight gradients free the activations, and they are as late as the orders allow.
   if (kind == STAGED_zb_h1 || kind == STAGED_zb_v) held = n_devices;
   if (kind == STAGED_zb_h2) held = 2 * n_devices - 1;
-  return fmin(held, n_micro_batches);
+  return held < n_micro_batches ? held : n_micro_batches;
 }
 
 double staged_room(const Staged *s) {
@@ -110,6 +108,7 @@ typedef struct Lanes {
   bool split;
   int *done;       // [device][LANES] blocks that have begun
   double *free;    // per device: the end of its last block
+  double *left;    // seconds of the blocks that have not begun
   double *sent[2]; // [device][micro-batch]: arrival of its F at the next stage, of its B before
   double *held;    // per device, and the most
   double *peak;
@@ -174,12 +173,14 @@ static void renew(Lanes *l, int device) {
   put(l, k, device);
 }
 
-static void begin(Lanes *l, int device) {
+// Returns when the device can end at the earliest.
+static double begin(Lanes *l, int device) {
   const StagedStage *stage = &l->stage[device];
   const Offer o = l->offer[device];
   int m = l->s->n_micro_batches, neighbour = -1;
   int64_t at = (int64_t)device * m + o.micro_batch;
   l->done[device * LANES + (int)o.kind]++;
+  l->left[device] -= o.kind == WORK_F ? stage->f : o.kind == WORK_B ? stage->b : stage->w;
   switch (o.kind) {
   case WORK_F:
     l->free[device] = o.start + stage->f;
@@ -200,15 +201,18 @@ static void begin(Lanes *l, int device) {
   if (o.kind == (l->split ? WORK_W : WORK_B)) l->held[device] -= stage->kept;
   renew(l, device);
   if (neighbour >= 0 && neighbour < l->s->n_devices) renew(l, neighbour);
+  return l->free[device] + l->left[device];
 }
 
-static void run_lanes(Arena *a, const Staged *s, const StagedStage *stage, const ListRule *rule,
-                      StagedTimeline *out) {
+// False: it ends no earlier than the cutoff.
+static bool run_lanes(Arena *a, const Staged *s, const StagedStage *stage, const ListRule *rule,
+                      double cutoff, StagedTimeline *out) {
   int p = s->n_devices;
   int64_t n = (int64_t)p * s->n_micro_batches;
   Lanes l = {.s = s, .stage = stage, .rank = rule->rank, .split = staged_splits(s->kind)};
   l.done = arena_array(a, int, p *LANES);
   l.free = arena_array(a, double, p);
+  l.left = arena_array(a, double, p);
   l.held = arena_array(a, double, p);
   l.peak = arena_array(a, double, p);
   l.sent[0] = arena_array(a, double, n);
@@ -219,16 +223,20 @@ static void run_lanes(Arena *a, const Staged *s, const StagedStage *stage, const
   for (int i = 0; i < p; i++) {
     l.offer[i] = (Offer){INFINITY, INT_MAX, INT_MAX, WORK_F};
     put(&l, i, i);
+    l.left[i] = s->n_micro_batches * (stage[i].f + stage[i].b + (l.split ? stage[i].w : 0));
   }
+  // Sums of seconds differ by their rounding.
+  cutoff *= 1 + 1e-12;
   for (int i = 0; i < p; i++)
     renew(&l, i);
   while (l.offer[l.heap[0]].rank != INT_MAX)
-    begin(&l, l.heap[0]);
+    if (begin(&l, l.heap[0]) > cutoff) return false;
   *out = (StagedTimeline){0, l.free, l.peak};
   for (int i = 0; i < p; i++) {
     assert(l.done[i * LANES + (int)WORK_B] == s->n_micro_batches);
     out->makespan = fmax(out->makespan, l.free[i]);
   }
+  return true;
 }
 
 // -- Interleaved -------------------------------------------------------------------------------
@@ -254,10 +262,15 @@ static bool slot_block(const Staged *s, int device, int slot, bool *back, int *s
   return *micro_batch < s->n_micro_batches;
 }
 
+// The slots of a device: a forward and a backward each time.
+static int slots_of(const Staged *s, int device) {
+  int p = s->n_devices, n = (s->n_micro_batches + p - 1) / p * p * s->chunks;
+  return 2 * (n + staged_ahead(s->kind, p, s->chunks, device) - 1);
+}
+
 static void run_interleaved(Arena *a, const Staged *s, const StagedStage *stage,
                             StagedTimeline *out) {
   int p = s->n_devices, v = s->chunks, m = s->n_micro_batches, last = p * v - 1;
-  int n = (m + p - 1) / p * p * v;
   // Arrival of each block's result at its reader; negative: it has not run.
   double *sent[2] = {arena_array(a, double, (int64_t)(last + 1) * m),
                      arena_array(a, double, (int64_t)(last + 1) * m)};
@@ -268,8 +281,7 @@ static void run_interleaved(Arena *a, const Staged *s, const StagedStage *stage,
   for (bool moved = true; moved;) {
     moved = false;
     for (int d = 0; d < p; d++) {
-      int slots = 2 * (n + staged_ahead(s->kind, p, v, d) - 1);
-      for (; turns[d].at < slots; turns[d].at++) {
+      for (int slots = slots_of(s, d); turns[d].at < slots; turns[d].at++) {
         bool back;
         int k, x;
         if (!slot_block(s, d, turns[d].at, &back, &k, &x)) continue;
@@ -290,6 +302,30 @@ static void run_interleaved(Arena *a, const Staged *s, const StagedStage *stage,
   }
   for (int d = 0; d < p; d++)
     out->makespan = fmax(out->makespan, out->end[d]);
+}
+
+double staged_peak(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int device,
+                   const double *kept) {
+  if (kind == STAGED_zb_v) {
+    double sum = device < n_devices - 1 ? kept[0] + kept[1] : kept[0];
+    return fmin(n_devices, n_micro_batches) * sum;
+  }
+  if (kind != STAGED_interleaved)
+    return staged_held(kind, n_devices, n_micro_batches, device) * kept[0];
+  // The device's list: after the first forwards the same slots come again with every group.
+  Staged s = {.kind = kind, .n_devices = n_devices, .chunks = chunks};
+  s.n_micro_batches = n_micro_batches;
+  int groups = (n_micro_batches + n_devices - 1) / n_devices;
+  if (groups > 4) s.n_micro_batches = 4 * n_devices;
+  double held = 0, most = 0;
+  for (int slot = 0; slot < slots_of(&s, device); slot++) {
+    bool back;
+    int stage, micro_batch;
+    if (!slot_block(&s, device, slot, &back, &stage, &micro_batch)) continue;
+    held += (back ? -1 : 1) * kept[stage / n_devices];
+    most = fmax(most, held);
+  }
+  return most;
 }
 
 // -- As a problem of schedule_list -------------------------------------------------------------
@@ -360,9 +396,7 @@ Orders staged_orders(Arena *a, const Staged *s, const Blocks *b) {
     if (s->kind == STAGED_interleaved) {
       bool back;
       int last[3] = {0, 0, -1}, now[3];
-      int slots =
-          2 * ((m + p - 1) / p * p * s->chunks + staged_ahead(s->kind, p, s->chunks, i) - 1);
-      for (int slot = 0; slot < slots; slot++) {
+      for (int slot = 0; slot < slots_of(s, i); slot++) {
         if (!slot_block(s, i, slot, &back, &now[1], &now[2])) continue;
         now[0] = back ? WORK_B : WORK_F;
         add_order(a, s, b, &o, last, now);
@@ -418,20 +452,28 @@ static bool run_listed(Arena *a, const Staged *s, StagedTimeline *out) {
 
 // -- All kinds ---------------------------------------------------------------------------------
 
+static bool is_wanted(const Staged *s, const StagedTimeline *t) {
+  return s->cutoff <= 0 || t->makespan < s->cutoff;
+}
+
 bool staged_run(Arena *a, const Staged *s, StagedTimeline *out) {
-  if (s->kind == STAGED_zb_v) return run_listed(a, s, out);
+  if (s->kind == STAGED_zb_v) return run_listed(a, s, out) && is_wanted(s, out);
   const StagedStage *stage = timed_stages(a, s);
   if (s->kind == STAGED_interleaved) {
     run_interleaved(a, s, stage, out);
-    return true;
+    return is_wanted(s, out);
   }
   // A complete order leaves rules no choice; and without a limit the first two are the same.
   bool complete =
       s->kind == STAGED_gpipe || (s->kind == STAGED_1f1b && s->n_devices <= s->n_micro_batches);
+  bool found = false;
+  double cutoff = s->cutoff > 0 ? s->cutoff : INFINITY;
   for (int i = 1; i < (complete ? 2 : N_LIST_RULES); i++) {
     StagedTimeline t;
-    run_lanes(a, s, stage, &list_rules[i], &t);
-    if (i == 1 || t.makespan < out->makespan) *out = t;
+    if (!run_lanes(a, s, stage, &list_rules[i], cutoff, &t) || t.makespan >= cutoff) continue;
+    found = true;
+    cutoff = t.makespan;
+    *out = t;
   }
-  return true;
+  return found;
 }

@@ -36,6 +36,7 @@ typedef struct Staged {
   int n_devices, chunks; // chunks: 1 unless interleaved
   int n_micro_batches;
   const StagedStage *stage; // [staged_stages]
+  double cutoff;            // only shorter timelines are of interest; 0: all
 } Staged;
 
 int staged_stages(StagedKind kind, int n_devices, int chunks);
@@ -44,9 +45,13 @@ bool staged_splits(StagedKind kind); // W is a block of its own
 // Forwards of the first stage of a device that may run before its first backward, with those of its
 // other chunks.
 int staged_ahead(StagedKind kind, int n_devices, int chunks, int device);
-// The most micro-batches whose activations a stage holds at a time; of a kind with chunks, the mean
-// of those of the device.
-double staged_held(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int stage);
+// The most micro-batches whose activations a stage holds at a time, if it is the only one of its
+// device.
+int staged_held(StagedKind kind, int n_devices, int n_micro_batches, int stage);
+// The most memory of activations that a device holds at a time, by those of a micro-batch on each
+// of its stages, in order.
+double staged_peak(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int device,
+                   const double *kept);
 
 typedef struct StagedTimeline {
   double makespan;
@@ -54,7 +59,7 @@ typedef struct StagedTimeline {
   double *peak; // per device: the most of `kept` at a time
 } StagedTimeline;
 
-// The best of the list rules, as in the pass.  False: the orders contradict the memory of the kind.
+// The best of the list rules, as in the pass.  False: none is shorter than the cutoff.
 bool staged_run(Arena *a, const Staged *s, StagedTimeline *out);
 
 // The same as a problem of schedule_list.  `room` is the limit of its rules.

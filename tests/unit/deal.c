@@ -98,6 +98,11 @@ static void timelines_are_those_of_the_files(void **state) {
     if (fabs(t.makespan - want) > 1e-12 * want)
       fail_msg("%s, %d devices, %d chunks, %d micro-batches: %.17g, not %.17g", staged_name[s.kind],
                s.n_devices, s.chunks, s.n_micro_batches, t.makespan, want);
+    // A cutoff drops no shorter timeline.
+    s.cutoff = want * (1 + 1e-9);
+    assert_true(staged_run(a, &s, &t) && fabs(t.makespan - want) <= 1e-12 * want);
+    s.cutoff = want * (1 - 1e-9);
+    assert_false(staged_run(a, &s, &t));
     arena_free(a);
   }
 }
@@ -109,6 +114,7 @@ enum { N_STRAIGHT = sizeof straight / sizeof *straight };
 
 static PipelineCost random_pipeline(Arena *a, Random *r, StagedKind kind, double spread) {
   PipelineCost c = {.kind = kind, .stages = 1 + below(r, 8), .chunks = 1};
+  if (kind == STAGED_interleaved) c.chunks = 1 + below(r, 4);
   c.micro_batches = 1 + below(r, 4 * c.stages);
   int n = staged_stages(kind, c.stages, c.chunks);
   StageCost *at = arena_array(a, StageCost, n);
@@ -135,11 +141,11 @@ static void bounds_are_below_timelines(void **state) {
   int count[N_STAGED_KINDS] = {0};
   for (int i = 0; i < 10000; i++) {
     Arena *a = arena_new();
-    StagedKind kind = straight[i % N_STRAIGHT];
-    bool near = i % 3 > 0;
+    StagedKind kind = (StagedKind)(i % N_STAGED_KINDS);
+    bool near = i % 7 > 1;
     PipelineCost c = random_pipeline(a, &r, kind, near ? 0.1 : 5);
     double seconds, peak, bound = makespan_bound(&c);
-    assert_true(makespan_run(&c, &seconds, &peak));
+    assert_true(makespan_run(&c, INFINITY, &seconds, &peak));
     if (!(bound <= seconds * (1 + 1e-9)))
       fail_msg("%s, %d stages, %d micro-batches: bound %.9g of %.9g", staged_name[kind], c.stages,
                (int)c.micro_batches, bound, seconds);
@@ -151,7 +157,7 @@ static void bounds_are_below_timelines(void **state) {
   }
   // On average a timeline of nearly equal stages is a few percent longer.
   for (int k = 0; k < N_STAGED_KINDS; k++)
-    assert_true(sum[k] <= 0.05 * count[k]);
+    assert_true(sum[k] <= (k == STAGED_zb_v ? 0.15 : 0.05) * count[k]);
 }
 
 // Equal stages without hops have timelines as long as the bound: of zero bubble, whose weight
@@ -162,21 +168,29 @@ static void bounds_of_equal_stages_are_exact(void **state) {
   (void)state;
   for (int i = 0; i < 2000; i++) {
     Arena *a = arena_new();
-    StagedKind kind = straight[i % N_STRAIGHT];
+    StagedKind kind = (StagedKind)(i % N_STAGED_KINDS);
     PipelineCost c = {.kind = kind, .stages = 1 + below(&r, 8), .chunks = 1};
     c.micro_batches = 1 + below(&r, 4 * c.stages);
-    if (kind == STAGED_zb_h2) c.micro_batches += 2 * c.stages - 2;
-    StageCost *at = arena_array(a, StageCost, c.stages), one = {0};
     bool fixed = staged_splits(kind);
-    const double *some = times[below(&r, 3)];
+    const double *some = times[kind == STAGED_zb_v ? 0 : below(&r, 3)];
+    if (kind == STAGED_zb_h2 || kind == STAGED_zb_v) c.micro_batches += 2 * c.stages - 2;
+    if (kind == STAGED_interleaved) {
+      c.chunks = 1 + below(&r, 4);
+      c.micro_batches = c.stages * (1 + below(&r, 4));
+    }
+    int n = staged_stages(kind, c.stages, c.chunks);
+    StageCost *at = arena_array(a, StageCost, n), one = {0};
     one.forward = fixed ? some[0] : 0.5 + part(&r);
     one.backward = fixed ? some[1] : 0.5 + part(&r);
     one.weight_grad = fixed ? some[2] : 0.5 + part(&r);
-    for (int k = 0; k < c.stages; k++)
+    for (int k = 0; k < n; k++)
       at[k] = one;
+    // The stage at the turn is two.
+    if (kind == STAGED_zb_v && n > 1)
+      at[c.stages - 1] = (StageCost){.forward = 2, .backward = 2, .weight_grad = 2};
     c.at = at;
     double seconds, peak, bound = makespan_bound(&c);
-    assert_true(makespan_run(&c, &seconds, &peak));
+    assert_true(makespan_run(&c, INFINITY, &seconds, &peak));
     if (!(fabs(seconds - bound) <= 1e-9 * bound))
       fail_msg("%s, %d stages, %d micro-batches, %g %g %g: bound %.9g of %.9g", staged_name[kind],
                c.stages, (int)c.micro_batches, one.forward, one.backward, one.weight_grad, bound,
@@ -216,7 +230,7 @@ static UnitCosts random_units(Arena *a, Random *r, int n, bool same_hops) {
 // Bytes of a stage, from the definition.
 static double stage_bytes(const DealProblem *p, int stage, int first, int last, int recomputed,
                           RecomputeLevel level) {
-  double held = staged_held(p->kind, p->stages, 1, (int)p->micro_batches, stage);
+  double held = staged_held(p->kind, p->stages, (int)p->micro_batches, stage);
   double lasting = 0, kept = 0, working = 0;
   for (int u = first; u < last; u++) {
     const UnitCost *x = &p->units->at[u];
@@ -265,6 +279,24 @@ static void try_from(Trial *t, int stage) {
   }
 }
 
+// The shortest timeline of all deals to devices with several stages, without recomputation.
+static void try_chunks(Trial *t, int stage) {
+  const DealProblem *p = t->p;
+  Deal *d = &t->deal;
+  int n = p->units->n;
+  if (stage == d->n) {
+    double seconds, peak;
+    if (d->first[stage] != n || !makespan_find(p, d, INFINITY, &seconds, &peak)) return;
+    if (peak <= p->memory) t->best = fmin(t->best, seconds);
+    return;
+  }
+  for (int last = d->first[stage] + 1; last <= n - (d->n - 1 - stage); last++) {
+    if (last < n && !p->units->at[last - 1].may_end) continue;
+    d->first[stage + 1] = last;
+    try_chunks(t, stage + 1);
+  }
+}
+
 static double try_all(const DealProblem *p, Arena *a) {
   Trial t = {.p = p, .arena = a, .best = INFINITY};
   t.deal = (Deal){.n = p->stages,
@@ -295,12 +327,12 @@ static void check_deal(const DealProblem *p, Arena *a, bool exact, int *fitting)
                 p->memory * (1 + 1e-6));
   assert_true(d.first[0] == 0 && d.first[d.n] == p->units->n);
   assert_true(d.bound <= bound * (1 + 1e-9) && (!exact || bound <= d.bound * (1 + 1e-9)));
-  assert_true(makespan_find(p, &d, &seconds, &peak) && seconds >= bound * (1 - 1e-9));
+  assert_true(makespan_find(p, &d, INFINITY, &seconds, &peak) && seconds >= bound * (1 - 1e-9));
   assert_true(peak <= p->memory * (1 + 1e-6));
   // Improvement keeps these promises.
-  double better = deal_improve(p, &d, 50, a);
+  double better = deal_improve(p, &d, 50);
   assert_true(better <= seconds);
-  assert_true(makespan_find(p, &d, &seconds, &peak) && seconds == better);
+  assert_true(makespan_find(p, &d, INFINITY, &seconds, &peak) && seconds == better);
   assert_true(peak <= p->memory * (1 + 1e-6) && seconds >= least * (1 - 1e-9));
 }
 
@@ -313,7 +345,7 @@ static DealProblem random_problem(Random *r, const UnitCosts *u, int most_stages
     double all = 0;
     for (int i = 0; i < u->n; i++)
       all += u->at[i].lasting +
-             u->at[i].kept[0] * staged_held(p.kind, p.stages, 1, (int)p.micro_batches, 0);
+             u->at[i].kept[0] * staged_held(p.kind, p.stages, (int)p.micro_batches, 0);
     p.memory = all / p.stages * (0.5 + 1.5 * part(r));
   }
   return p;
@@ -349,6 +381,88 @@ static void stages_recompute_as_little_as_fits(void **state) {
   assert_true(fitting > 100 && fitting < 200);
 }
 
+// With several stages per device a deal need not be the best; none is below its bound, and those
+// with a complete order need the bytes that they say.
+static void deals_of_chunks_are_above_their_bound(void **state) {
+  Random r = {6};
+  int fitting = 0;
+  double sum = 0;
+  (void)state;
+  for (int i = 0; i < 400; i++) {
+    Arena *a = arena_new();
+    UnitCosts u = random_units(a, &r, 2 + below(&r, 9), i % 2);
+    DealProblem p = {.units = &u, .kind = i % 3 ? STAGED_interleaved : STAGED_zb_v, .chunks = 1};
+    p.stages = 1 + below(&r, 3);
+    if (p.kind == STAGED_interleaved) p.chunks = 1 + below(&r, 3);
+    p.micro_batches = 1 + below(&r, 4 * p.stages);
+    double all = 0;
+    for (int k = 0; k < u.n; k++)
+      all += u.at[k].lasting + u.at[k].kept[0] * p.stages;
+    p.memory = below(&r, 2) ? INFINITY : all / p.stages * (0.5 + 1.5 * part(&r));
+    Deal d;
+    Trial t = {.p = &p, .arena = a, .best = INFINITY};
+    int n = staged_stages(p.kind, p.stages, p.chunks);
+    t.deal = (Deal){.n = n,
+                    .first = arena_array(a, int, n + 1),
+                    .level = arena_array(a, RecomputeLevel, n),
+                    .recomputed = arena_array(a, int, n)};
+    bool found = deal_find(&p, a, &d);
+    if (n <= u.n) try_chunks(&t, 0);
+    if (found) {
+      double seconds, peak;
+      PipelineCost c = deal_cost(&p, &d, a);
+      fitting++;
+      assert_true(makespan_find(&p, &d, INFINITY, &seconds, &peak));
+      assert_true(d.first[0] == 0 && d.first[d.n] == u.n);
+      assert_true(makespan_bound(&c) <= seconds * (1 + 1e-9));
+      if (!(d.bound <= t.best * (1 + 1e-9)))
+        fail_msg("%s:%d on %d, %d micro-batches, %d units: bound %.9g of %.9g", staged_name[p.kind],
+                 p.chunks, p.stages, (int)p.micro_batches, u.n, d.bound, t.best);
+      if (p.kind == STAGED_interleaved) assert_true(peak <= p.memory * (1 + 1e-6));
+      sum += deal_improve(&p, &d, 50) / seconds;
+    }
+    // With recomputation of single stages, more deals fit.
+    p.per_stage_recompute = true;
+    assert_true(deal_find(&p, a, &d) >= found);
+    arena_free(a);
+  }
+  assert_true(fitting > 100 && sum < 0.995 * fitting);
+}
+
+// Peaks from the order alone are those of timelines, if the order is complete.
+static void peaks_are_those_of_timelines(void **state) {
+  Random r = {7};
+  (void)state;
+  for (int i = 0; i < 2000; i++) {
+    Arena *a = arena_new();
+    Staged s = {
+        .kind = (StagedKind)(i % N_STAGED_KINDS), .n_devices = 1 + below(&r, 6), .chunks = 1};
+    if (s.kind == STAGED_interleaved) s.chunks = 1 + below(&r, 4);
+    s.n_micro_batches = 1 + below(&r, 6 * s.n_devices);
+    int n = staged_stages(s.kind, s.n_devices, s.chunks);
+    StagedStage *stage = random_stages(a, &r, n, 0.5, below(&r, 2));
+    bool same = s.kind == STAGED_zb_v;
+    for (int k = 0; k < n; k++)
+      stage[k].kept = same ? (k == s.n_devices - 1 ? 1 : 0.5) : part(&r);
+    s.stage = stage;
+    StagedTimeline t;
+    assert_true(staged_run(a, &s, &t));
+    for (int d = 0; d < s.n_devices; d++) {
+      double kept[8];
+      int count = 0;
+      for (int k = 0; k < n; k++)
+        if (staged_device(s.kind, s.n_devices, k) == d) kept[count++] = stage[k].kept;
+      double peak = staged_peak(s.kind, s.n_devices, s.chunks, s.n_micro_batches, d, kept);
+      bool complete = s.kind == STAGED_gpipe || s.kind == STAGED_interleaved ||
+                      (s.kind == STAGED_1f1b && s.n_micro_batches >= s.n_devices);
+      if (t.peak[d] > peak * (1 + 1e-9) || (complete && t.peak[d] < peak * (1 - 1e-9)))
+        fail_msg("%s:%d, device %d of %d, %d micro-batches: %g, and %g in the timeline",
+                 staged_name[s.kind], s.chunks, d, s.n_devices, s.n_micro_batches, peak, t.peak[d]);
+    }
+    arena_free(a);
+  }
+}
+
 TEST_GROUP(deal) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(timelines_are_those_of_the_files),
@@ -356,6 +470,8 @@ TEST_GROUP(deal) {
       cmocka_unit_test(bounds_of_equal_stages_are_exact),
       cmocka_unit_test(deals_are_the_best),
       cmocka_unit_test(stages_recompute_as_little_as_fits),
+      cmocka_unit_test(deals_of_chunks_are_above_their_bound),
+      cmocka_unit_test(peaks_are_those_of_timelines),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

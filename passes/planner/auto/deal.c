@@ -1,47 +1,11 @@
-// See deal.h.
+// Units, memory, and the stages of a deal: see deal.h.
 
-#include "deal.h"
-
-#include <assert.h>
 #include <math.h>
-#include <string.h>
 
-#include "base/vec.h"
-
-// Sums over the units before each, by unit.
-typedef struct Sums {
-  double *forward, *backward, *weight_grad, *lasting, *sums, *update;
-  double *kept;                      // of the level of all units
-  double *again[N_RECOMPUTE_LEVELS]; // seconds and bytes beside the level of all units
-  double *saved[N_RECOMPUTE_LEVELS];
-} Sums;
-
-typedef struct Dealer {
-  const DealProblem *p;
-  Arena *arena;
-  int n, stages; // units; stages of all chunks
-  bool split;
-  Sums sum;
-  double *hops_before, *hops_after; // [stage * (n + 1) + unit]: the least of so many borders
-} Dealer;
+#include "dealing.h"
+#include "schedule/names.h"
 
 // -- Units -------------------------------------------------------------------------------------
-
-static const UnitCost *unit_at(const Dealer *d, int unit) {
-  return &d->p->units->at[unit];
-}
-
-static RecomputeLevel base_level(const DealProblem *p) {
-  return p->per_stage_recompute ? RECOMPUTE_none : p->recompute;
-}
-
-static double hop_seconds(const UnitCosts *u, int border) {
-  return u->hop_start + u->hop_seconds_per_byte * u->at[border - 1].handed;
-}
-
-static bool may_border(const Dealer *d, int border) {
-  return border == 0 || border == d->n || unit_at(d, border - 1)->may_end;
-}
 
 static void sum_units(Dealer *d) {
   Arena *a = d->arena;
@@ -74,39 +38,16 @@ static void sum_units(Dealer *d) {
   }
 }
 
-// The least seconds of s hops at borders up to each, which is the last of them; and from each.
-static void sum_hops(Dealer *d) {
-  int n = d->n, row = n + 1;
-  d->hops_before = arena_array(d->arena, double, (int64_t)(d->stages + 1) * row);
-  d->hops_after = arena_array(d->arena, double, (int64_t)(d->stages + 1) * row);
-  for (int s = 0; s <= d->stages; s++) {
-    double least = INFINITY;
-    double *before = &d->hops_before[(int64_t)s * row], *after = &d->hops_after[(int64_t)s * row];
-    for (int b = 0; b <= n; b++) {
-      // Before: s borders, at b the last; the model's beginning is no border.
-      if (b > 0 && s > 0) least = fmin(least, before[b - 1 - row]);
-      bool is_border = b > 0 && b < n && may_border(d, b);
-      before[b] = s ? INFINITY : b == 0 ? 0 : INFINITY;
-      if (s && is_border) before[b] = least + hop_seconds(d->p->units, b);
-    }
-    least = INFINITY;
-    for (int b = n; b >= 0; b--) {
-      if (b < n && s > 0) least = fmin(least, after[b + 1 - row]);
-      bool is_border = b > 0 && b < n && may_border(d, b);
-      after[b] = !s && b == n ? 0 : INFINITY;
-      if (s && is_border) after[b] = least + hop_seconds(d->p->units, b);
-    }
-  }
+Dealer dealer_new(const DealProblem *p, Arena *a) {
+  Dealer d = {.p = p, .arena = a, .n = p->units->n, .split = staged_splits(p->kind)};
+  d.stages = staged_stages(p->kind, p->stages, p->chunks);
+  sum_units(&d);
+  return d;
 }
 
 // -- Memory ------------------------------------------------------------------------------------
 
-// The most bytes beside those that last and those kept, of units of a stage.
-typedef struct Working {
-  double of[N_RECOMPUTE_LEVELS]; // if units are recomputed at the level
-} Working;
-
-static void add_working(const Dealer *d, Working *w, int unit) {
+void add_working(const Dealer *d, Working *w, int unit) {
   const UnitCost *x = unit_at(d, unit);
   RecomputeLevel base = base_level(d->p);
   for (int level = (int)base; level < N_RECOMPUTE_LEVELS; level++) {
@@ -116,15 +57,8 @@ static void add_working(const Dealer *d, Working *w, int unit) {
   }
 }
 
-typedef struct Recompute {
-  RecomputeLevel level;
-  int units;
-  double again, saved; // seconds and bytes of a micro-batch
-} Recompute;
-
-// The least recomputation with which units first … last - 1 fit.  False: none does.
-static bool find_recompute(const Dealer *d, int first, int last, double held, const Working *w,
-                           Recompute *out) {
+bool find_recompute(const Dealer *d, int first, int last, double held, const Working *w,
+                    Recompute *out) {
   const Sums *s = &d->sum;
   RecomputeLevel base = base_level(d->p);
   double bytes = s->lasting[last] - s->lasting[first] + held * (s->kept[last] - s->kept[first]);
@@ -152,128 +86,13 @@ static bool find_recompute(const Dealer *d, int first, int last, double held, co
   return found;
 }
 
-// -- The table ---------------------------------------------------------------------------------
-
-typedef struct Label {
-  double back, ends, again;
-  int end;   // the first unit after the stage
-  int later; // the label of the next stage, in its state
-} Label;
-
-typedef Vec(Label) Labels;
-
-static bool better(const Label *x, const Label *y) {
-  return x->back <= y->back && x->ends <= y->ends && x->again <= y->again;
-}
-
-// Adds a label unless one is as good, and drops the ones that it is better than.  Earlier labels
-// stay first.
-static void add_label(Arena *a, Labels *all, const Label *x) {
-  for (int i = 0; i < all->n; i++)
-    if (better(&all->at[i], x)) return;
-  int kept = 0;
-  for (int i = 0; i < all->n; i++)
-    if (!better(x, &all->at[i])) all->at[kept++] = all->at[i];
-  all->n = kept;
-  vec_push(a, all, *x);
-}
-
-// The ends of a stage with units first … last - 1, if the later ones are those of a label.
-static Label end_stage(const Dealer *d, const StageOrders *o, int stage, int first, int last,
-                       const Recompute *r, const Label *later) {
-  const Sums *s = &d->sum;
-  const DealProblem *p = d->p;
-  int row = d->n + 1, after = d->stages - 1 - stage;
-  double before = d->hops_before[(int64_t)stage * row + first];
-  double behind = d->hops_after[(int64_t)after * row + last];
-  StageTimes t = {.forward = s->forward[last] - s->forward[first],
-                  .backward = s->backward[last] - s->backward[first] + r->again,
-                  .weight_grad = s->weight_grad[last] - s->weight_grad[first],
-                  .lead = s->forward[first] + before};
-  double backs = s->backward[d->n] - s->backward[last] + later->again;
-  t.first_back = s->forward[d->n] + before + behind + behind + backs;
-  t.round_trip = t.first_back - t.lead + t.backward;
-  t.next_back = after ? later->back + hop_seconds(p->units, last) : -INFINITY;
-  StageEnds e = stage_ends(o, &t);
-  double tied = d->stages > 1 && (stage == 0 || !after) ? p->units->tied_sums : 0;
-  double own = e.all + s->sums[last] - s->sums[first] + s->update[last] - s->update[first] + tied;
-  return (Label){e.back, fmax(later->ends, own), later->again + r->again, last, 0};
-}
-
-// Fills the table with labels that end by `limit`.  Returns the least bound; INFINITY: none does.
-static double fill(const Dealer *d, Labels *table, Arena *a, double limit) {
-  const Sums *s = &d->sum;
-  int n = d->n, row = n + 1, p = d->stages;
-  double m = (double)d->p->micro_batches;
-  const Label none = {0};
-  for (int i = 0; i < (p + 1) * row; i++)
-    table[i] = (Labels){0};
-  vec_push(a, &table[p * row + n], none);
-  for (int stage = p - 1; stage >= 0; stage--) {
-    StageOrders o = stage_orders(d->p->kind, d->p->stages, d->p->micro_batches, stage);
-    double held = staged_held(d->p->kind, d->p->stages, 1, (int)d->p->micro_batches, stage);
-    for (int last = n - (p - 1 - stage); last > stage; last--) {
-      const Labels *later = &table[(stage + 1) * row + last];
-      Working w = {0};
-      if (!later->n || !may_border(d, last)) continue;
-      for (int first = last - 1; first >= stage; first--) {
-        double work = s->forward[last] + s->backward[last] + s->weight_grad[last] -
-                      s->forward[first] - s->backward[first] - s->weight_grad[first];
-        double rest = s->forward[first] + s->backward[first] + s->weight_grad[first];
-        Recompute r;
-        add_working(d, &w, first);
-        if (m * work > limit) break;
-        if (!stage && first) continue;
-        // The stages before have no more time than this one.
-        if (!may_border(d, first) || (stage ? m * rest > stage * limit : false)) continue;
-        if (!find_recompute(d, first, last, held, &w, &r)) break;
-        for (int i = 0; i < later->n; i++) {
-          Label x = end_stage(d, &o, stage, first, last, &r, &later->at[i]);
-          x.later = i;
-          if (x.ends <= limit) add_label(a, &table[stage * row + first], &x);
-        }
-      }
-    }
-  }
-  const Labels *all = &table[0];
-  double best = INFINITY;
-  for (int i = 0; i < all->n; i++)
-    best = fmin(best, all->at[i].ends);
-  return best;
-}
-
-static void write_deal(const Dealer *d, const Labels *table, double bound, Arena *a, Deal *out) {
-  int row = d->n + 1, at = 0, first = 0;
-  *out = (Deal){.bound = bound, .n = d->stages};
-  out->first = arena_array(a, int, d->stages + 1);
-  out->level = arena_array(a, RecomputeLevel, d->stages);
-  out->recomputed = arena_array(a, int, d->stages);
-  out->bytes = arena_array(a, double, d->stages);
-  while (table[0].at[at].ends > bound)
-    at++;
-  for (int stage = 0; stage < d->stages; stage++) {
-    const Label *x = &table[stage * row + first].at[at];
-    out->first[stage] = first;
-    first = x->end;
-    at = x->later;
-  }
-  out->first[d->stages] = d->n;
-}
-
 // -- Stages of a deal --------------------------------------------------------------------------
 
-static Dealer dealer_new(const DealProblem *p, Arena *a) {
-  Dealer d = {.p = p, .arena = a, .n = p->units->n, .split = staged_splits(p->kind)};
-  d.stages = staged_stages(p->kind, p->stages, p->chunks);
-  sum_units(&d);
-  return d;
-}
-
-// Finds what a stage recomputes, and its bytes.  False: it does not fit.
+// The stage that is the only one of its device.
 static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   const DealProblem *p = d->p;
   int first = deal->first[stage], last = deal->first[stage + 1];
-  double held = staged_held(p->kind, p->stages, p->chunks, (int)p->micro_batches, stage);
+  double held = staged_held(p->kind, p->stages, (int)p->micro_batches, stage);
   Working w = {0};
   Recompute r;
   for (int u = first; u < last; u++)
@@ -283,6 +102,96 @@ static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   deal->recomputed[stage] = r.units;
   deal->bytes[stage] = d->sum.lasting[last] - d->sum.lasting[first] +
                        held * (d->sum.kept[last] - d->sum.kept[first] - r.saved) + w.of[r.level];
+  return true;
+}
+
+// Stages of a device, in order, and `n` of their units recomputed at a level: the first of each,
+// then the second of each, and so on.
+typedef struct Shared {
+  int device, n_stages, stage[SCHEDULE_CHUNKS];
+  RecomputeLevel level;
+  double again;
+} Shared;
+
+// Writes the first `n` units as recomputed.  Returns the bytes.
+static double share_bytes(const Dealer *d, Deal *deal, Shared *s, int n) {
+  const DealProblem *p = d->p;
+  double kept[SCHEDULE_CHUNKS] = {0}, lasting = 0, working = 0;
+  for (int i = 0; i < s->n_stages; i++)
+    deal->recomputed[s->stage[i]] = 0;
+  for (int position = 0, left = n; left > 0; position++)
+    for (int i = 0; i < s->n_stages && left > 0; i++) {
+      int k = s->stage[i];
+      if (deal->first[k] + position >= deal->first[k + 1]) continue;
+      deal->recomputed[k]++;
+      left--;
+    }
+  s->again = 0;
+  for (int i = 0; i < s->n_stages; i++) {
+    int k = s->stage[i], first = deal->first[k], last = deal->first[k + 1];
+    int end = first + deal->recomputed[k];
+    RecomputeLevel base = base_level(p), level = n ? s->level : base;
+    Working w = {0};
+    for (int u = first; u < last; u++)
+      add_working(d, &w, u);
+    deal->level[k] = level;
+    kept[i] = d->sum.kept[last] - d->sum.kept[first];
+    if (level != base) {
+      kept[i] -= d->sum.saved[level][end] - d->sum.saved[level][first];
+      s->again += d->sum.again[level][end] - d->sum.again[level][first];
+    } else if (base != RECOMPUTE_none) {
+      deal->recomputed[k] = last - first;
+    }
+    lasting += d->sum.lasting[last] - d->sum.lasting[first];
+    working = fmax(working, w.of[level]);
+  }
+  double bytes = lasting + working +
+                 staged_peak(p->kind, p->stages, p->chunks, (int)p->micro_batches, s->device, kept);
+  for (int i = 0; i < s->n_stages; i++)
+    deal->bytes[s->stage[i]] = bytes;
+  return bytes;
+}
+
+bool fit_device(const Dealer *d, Deal *deal, int device) {
+  const DealProblem *p = d->p;
+  Shared s = {.device = device};
+  int units = 0;
+  for (int i = 0; i < d->stages; i++) {
+    if (staged_device(p->kind, p->stages, i) != device) continue;
+    s.stage[s.n_stages++] = i;
+    units += deal->first[i + 1] - deal->first[i];
+  }
+  if (d->stages == p->stages) return fit_stage(d, deal, device);
+  double limit = p->memory * (1 + 1e-9);
+  if (share_bytes(d, deal, &s, 0) <= limit) return true;
+  if (!p->per_stage_recompute) return false;
+  // The fewest units of the level that costs less.
+  Shared best = {0};
+  int fewest = 0;
+  for (int level = RECOMPUTE_attention; level < N_RECOMPUTE_LEVELS; level++) {
+    int lo = 1, hi = units;
+    s.level = (RecomputeLevel)level;
+    while (lo < hi) {
+      int middle = (lo + hi) / 2;
+      if (share_bytes(d, deal, &s, middle) <= limit)
+        hi = middle;
+      else
+        lo = middle + 1;
+    }
+    if (share_bytes(d, deal, &s, lo) > limit || (fewest && s.again >= best.again)) continue;
+    fewest = lo;
+    best = s;
+  }
+  return fewest && share_bytes(d, deal, &best, fewest) <= limit;
+}
+
+bool fit_stages(const Dealer *d, Deal *deal, int low, int high) {
+  for (int device = 0; device < d->p->stages; device++) {
+    bool changed = false;
+    for (int i = low; i <= high; i++)
+      changed |= staged_device(d->p->kind, d->p->stages, i) == device;
+    if (changed && !fit_device(d, deal, device)) return false;
+  }
   return true;
 }
 
@@ -312,86 +221,32 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
                         p->units->joint_update};
 }
 
-bool makespan_find(const DealProblem *p, const Deal *d, double *seconds, double *peak) {
+bool makespan_find(const DealProblem *p, const Deal *d, double cutoff, double *seconds,
+                   double *peak) {
   Arena *scratch = arena_new();
   PipelineCost c = deal_cost(p, d, scratch);
-  bool ok = makespan_run(&c, seconds, peak);
+  bool ok = makespan_run(&c, cutoff, seconds, peak);
   arena_free(scratch);
   return ok;
 }
 
 // -- The deal ----------------------------------------------------------------------------------
 
-// The table is filled with the labels within a limit, and a larger one only if that leaves none:
-// limits as multiples of the mean work of a stage.
-static const double limits[] = {1.03, 1.1, 1.25, 1.6, 2.5, INFINITY};
-enum { N_LIMITS = sizeof limits / sizeof *limits };
+Deal deal_new(Arena *a, int stages) {
+  return (Deal){.n = stages,
+                .first = arena_array(a, int, stages + 1),
+                .level = arena_array(a, RecomputeLevel, stages),
+                .recomputed = arena_array(a, int, stages),
+                .bytes = arena_array(a, double, stages)};
+}
 
 bool deal_find(const DealProblem *p, Arena *a, Deal *out) {
-  assert(staged_stages(p->kind, p->stages, p->chunks) == p->stages);
   Arena *scratch = arena_new();
   Dealer d = dealer_new(p, scratch);
-  Labels *table = arena_array(scratch, Labels, (int64_t)(d.stages + 1) * (d.n + 1));
-  sum_hops(&d);
-  const Sums *s = &d.sum;
-  double work = s->forward[d.n] + s->backward[d.n] + s->weight_grad[d.n];
-  double bound = INFINITY;
-  for (int i = 0; i < N_LIMITS && isinf(bound); i++)
-    bound = fill(&d, table, scratch, limits[i] * work * (double)p->micro_batches / p->stages);
-  bool found = !isinf(bound);
-  if (found) {
-    write_deal(&d, table, bound, a, out);
-    for (int i = 0; i < d.stages; i++)
-      fit_stage(&d, out, i);
-  }
+  *out = deal_new(a, d.stages);
+  bool straight = d.stages == p->stages;
+  bool found = d.stages <= d.n && (straight ? table_deal(&d, out) : chunks_deal(&d, out));
+  found = found && fit_stages(&d, out, 0, d.stages - 1);
   arena_free(scratch);
   return found;
-}
-
-// -- Improvement -------------------------------------------------------------------------------
-
-// Moves a unit from stage `from` to stage `to`, through the stages between them.  False: a stage
-// would have none, end where none may, or not fit.
-static bool move_unit(const Dealer *d, Deal *deal, int from, int to) {
-  int low = from < to ? from : to, high = from < to ? to : from;
-  for (int i = low + 1; i <= high; i++)
-    deal->first[i] += from < to ? -1 : 1;
-  for (int i = low; i <= high; i++)
-    if (deal->first[i] >= deal->first[i + 1] || !may_border(d, deal->first[i]) ||
-        !fit_stage(d, deal, i))
-      return false;
-  return true;
-}
-
-static void copy_deal(const Deal *from, Deal *to) {
-  size_t n = (size_t)from->n;
-  memcpy(to->first, from->first, (n + 1) * sizeof *to->first);
-  memcpy(to->level, from->level, n * sizeof *to->level);
-  memcpy(to->recomputed, from->recomputed, n * sizeof *to->recomputed);
-  memcpy(to->bytes, from->bytes, n * sizeof *to->bytes);
-}
-
-double deal_improve(const DealProblem *p, Deal *deal, int timelines, Arena *a) {
-  Dealer d = dealer_new(p, a);
-  size_t n = (size_t)deal->n;
-  Deal next = {.n = deal->n,
-               .first = arena_array(a, int, n + 1),
-               .level = arena_array(a, RecomputeLevel, n),
-               .recomputed = arena_array(a, int, n),
-               .bytes = arena_array(a, double, n)};
-  double best, peak;
-  if (!makespan_find(p, deal, &best, &peak)) return INFINITY;
-  // The first move that helps is taken; the moves go on from there, until none of all helps.
-  int pairs = deal->n * deal->n, since = 0;
-  for (int k = 0; since < pairs && timelines > 0; k = (k + 1) % pairs, since++) {
-    double seconds;
-    copy_deal(deal, &next);
-    if (k / deal->n == k % deal->n || !move_unit(&d, &next, k / deal->n, k % deal->n)) continue;
-    timelines--;
-    if (!makespan_find(p, &next, &seconds, &peak) || seconds >= best) continue;
-    best = seconds;
-    copy_deal(&next, deal);
-    since = -1;
-  }
-  return best;
 }

@@ -16,7 +16,8 @@
 // If transfers differ by border, a stage gets the least of them that its position allows: the
 // result is still a bound, and the deal still a deal.
 //
-// The kind has one stage per device.
+// Kinds with several stages per device (interleaved, zb-v) get stages of nearly equal work, and a
+// bound of the mean of the devices: deal_chunks.c.
 //
 // A stage that does not fit recomputes its first units, as few as fit: fewer take less time and
 // nothing else depends on their number. The level is the one that costs less.
@@ -46,17 +47,18 @@ typedef struct Deal {
   double *bytes;         // [n]
 } Deal;
 
-// False: no deal fits.
+// False: no deal fits; of kinds with several stages per device, none was found.
 bool deal_find(const DealProblem *p, Arena *a, Deal *out);
 
 // The costs of the stages of a deal, for makespan_bound and makespan_run.
 PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a);
 
-// The timeline of a deal.
-bool makespan_find(const DealProblem *p, const Deal *d, double *seconds, double *peak);
+// The timeline of a deal, as makespan_run has it.
+bool makespan_find(const DealProblem *p, const Deal *d, double cutoff, double *seconds,
+                   double *peak);
 
 // Moves one unit after the other from a stage to another, as long as the timeline gets shorter, for
 // at most so many timelines.  Returns the seconds of the timeline.
-double deal_improve(const DealProblem *p, Deal *d, int timelines, Arena *a);
+double deal_improve(const DealProblem *p, Deal *d, int timelines);
 
 #endif

@@ -32,13 +32,17 @@ StageEnds stage_ends(const StageOrders *o, const StageTimes *t) {
   return e;
 }
 
-// The seconds of the step after a stage's end.
-static double after_stage(const PipelineCost *c, int stage) {
-  bool tied = c->stages > 1 && (stage == 0 || stage == c->stages - 1);
-  return c->at[stage].sums + c->at[stage].update + (tied ? c->tied_sums : 0);
+// The seconds of the step after the end of a device.
+static double after_device(const PipelineCost *c, int device) {
+  int n = staged_stages(c->kind, c->stages, c->chunks);
+  int last = staged_device(c->kind, c->stages, n - 1);
+  double after = last != 0 && (device == 0 || device == last) ? c->tied_sums : 0;
+  for (int i = 0; i < n; i++)
+    if (staged_device(c->kind, c->stages, i) == device) after += c->at[i].sums + c->at[i].update;
+  return after;
 }
 
-double makespan_bound(const PipelineCost *c) {
+static double bound_straight(const PipelineCost *c) {
   bool split = staged_splits(c->kind);
   double forwards = 0, lead = 0, hops = 0, behind = 0, next_back = -INFINITY, bound = 0;
   for (int i = 0; i < c->stages; i++) {
@@ -65,10 +69,103 @@ double makespan_bound(const PipelineCost *c) {
     t.next_back = next_back;
     StageOrders o = stage_orders(c->kind, c->stages, c->micro_batches, i);
     StageEnds e = stage_ends(&o, &t);
-    bound = fmax(bound, e.all + after_stage(c, i));
+    bound = fmax(bound, e.all + after_device(c, i));
     behind += t.backward;
     next_back = e.back;
   }
+  return bound;
+}
+
+// Sums of the stages before each, by stage.
+typedef struct Paths {
+  int n;
+  double *forward, *backward; // with the hops between them; backward with W unless it is split
+} Paths;
+
+static Paths find_paths(const PipelineCost *c, Arena *a) {
+  int n = staged_stages(c->kind, c->stages, c->chunks);
+  Paths p = {n, arena_array(a, double, n + 1), arena_array(a, double, n + 1)};
+  for (int i = 0; i < n; i++) {
+    const StageCost *x = &c->at[i];
+    double hop = i + 1 < n && c->stages > 1 ? x->hop : 0;
+    p.forward[i + 1] = p.forward[i] + x->forward + hop;
+    p.backward[i + 1] = p.backward[i] + x->backward + hop;
+    if (!staged_splits(c->kind)) p.backward[i + 1] += x->weight_grad;
+  }
+  return p;
+}
+
+static double bound_interleaved(const PipelineCost *c, Arena *a) {
+  Paths path = find_paths(c, a);
+  int p = c->stages, v = c->chunks;
+  double m = (double)c->micro_batches, bound = 0;
+  // Micro-batches of the first group, and of the last.
+  double first_group = fmin(p, m), last_group = (double)((c->micro_batches - 1) % p + 1);
+  // A micro-batch of each second group goes around before the next of them starts.
+  double round_trip = path.forward[p * v] + path.backward[p * v];
+  int64_t groups = (c->micro_batches + p - 1) / p;
+  bound = (double)((groups + 1) / 2) * round_trip + after_device(c, 0);
+  for (int d = 0; d < p; d++) {
+    double work = 0, start = 0, forwards = 0, backwards = 0;
+    for (int chunk = 0; chunk < v; chunk++) {
+      const StageCost *x = &c->at[chunk * p + d];
+      start = fmax(start, path.forward[chunk * p + d] - first_group * forwards);
+      forwards += x->forward;
+      work += m * (x->forward + x->backward + x->weight_grad);
+    }
+    bound = fmax(bound, start + work + after_device(c, d));
+    // The last backward of each chunk, and the stages from it to those of each device.
+    for (int chunk = 0; chunk < v; chunk++) {
+      int stage = chunk * p + d;
+      double end = start + work - last_group * backwards;
+      for (int e = 0; e < p && e <= stage; e++)
+        bound = fmax(bound, end + path.backward[stage] - path.backward[e] + after_device(c, e));
+      backwards += c->at[stage].backward + c->at[stage].weight_grad;
+    }
+  }
+  return bound;
+}
+
+static double bound_zb_v(const PipelineCost *c, Arena *a) {
+  Paths path = find_paths(c, a);
+  int p = c->stages, n = path.n;
+  double m = (double)c->micro_batches, bound = 0;
+  for (int d = 0; d < p; d++) {
+    const StageCost *x = &c->at[d], *y = &c->at[n - 1 - d], none = {0};
+    if (d == n - 1 - d) y = &none;
+    double weights = m * (x->weight_grad + y->weight_grad);
+    double backs = path.forward[d] + m * (x->forward + x->backward + y->forward + y->backward);
+    // By the last backward, those that the memory has no room for.
+    double due = weights - (d == n - 1 - d ? 1 : 2) * p * fmax(x->weight_grad, y->weight_grad);
+    double own = fmax(backs + weights, backs + fmax(0, due) + x->weight_grad);
+    bound = fmax(bound, own + after_device(c, d));
+    for (int e = 0; e < d; e++)
+      bound = fmax(bound, backs + fmax(0, due) + path.backward[d] - path.backward[e] +
+                              c->at[e].weight_grad + after_device(c, e));
+    // A stage's activations take half of a micro-batch's room, or all of it at the turn.
+    double trip =
+        path.forward[n] - path.forward[d] + path.backward[n] - path.backward[d] + x->weight_grad;
+    double back_trip = path.forward[n] - path.forward[n - 1 - d] + path.backward[n] -
+                       path.backward[n - 1 - d] + y->weight_grad;
+    double held = d == n - 1 - d ? trip : (trip + back_trip) / 2;
+    bound = fmax(bound, path.forward[d] + m * held / p + after_device(c, d));
+  }
+  return bound;
+}
+
+double makespan_bound(const PipelineCost *c) {
+  Arena *scratch = arena_new();
+  double bound = 0;
+  switch (c->kind) {
+  case STAGED_gpipe:
+  case STAGED_1f1b:
+  case STAGED_zb_h1:
+  case STAGED_zb_h2: bound = bound_straight(c); break;
+  case STAGED_interleaved: bound = bound_interleaved(c, scratch); break;
+  case STAGED_zb_v: bound = bound_zb_v(c, scratch); break;
+  case N_STAGED_KINDS: BUG("no kind of staged pipelines");
+  }
+  arena_free(scratch);
   return bound;
 }
 
@@ -88,7 +185,7 @@ static StageCost device_cost(const PipelineCost *c, int device) {
   return own;
 }
 
-bool makespan_run(const PipelineCost *c, double *seconds, double *peak) {
+bool makespan_run(const PipelineCost *c, double cutoff, double *seconds, double *peak) {
   int n = staged_stages(c->kind, c->stages, c->chunks);
   Arena *scratch = arena_new();
   StagedStage *stage = arena_array(scratch, StagedStage, n);
@@ -96,7 +193,7 @@ bool makespan_run(const PipelineCost *c, double *seconds, double *peak) {
     const StageCost *x = &c->at[i];
     stage[i] = (StagedStage){x->forward, x->backward, x->weight_grad, x->hop, x->kept};
   }
-  Staged s = {c->kind, c->stages, c->chunks, (int)c->micro_batches, stage};
+  Staged s = {c->kind, c->stages, c->chunks, (int)c->micro_batches, stage, cutoff};
   StagedTimeline t;
   bool ok = staged_run(scratch, &s, &t);
   double update = 0, sums = 0;
@@ -118,5 +215,5 @@ bool makespan_run(const PipelineCost *c, double *seconds, double *peak) {
   }
   if (c->joint_update) *seconds = sums + update;
   arena_free(scratch);
-  return ok;
+  return ok && *seconds < cutoff;
 }

@@ -14,6 +14,15 @@
 //     weights      by its last backward a stage has done all weight gradients but the last ones
 //     last back    its last backward follows that of the next stage
 //
+// With several stages per device:
+//
+//     interleaved  as lead, for each chunk: its first forward comes after all stages before it, and by
+//                  then the device has done the earlier chunks' forwards of one group of micro-batches
+//                  only; and its last backward, likewise, from the end. A device of equal stages thus
+//                  waits for the others as long as they have the chunk, whichever it is
+//     zb-v         lead, and backwards of the earlier stages; and activations of as many micro-batches
+//                  as there are devices have room, each for a round trip (Little's law)
+//
 // Sums of gradients start at the end of a stage, not at the end of the loop.
 
 #ifndef MAKESPAN_H
@@ -40,9 +49,9 @@ typedef struct PipelineCost {
 
 double makespan_bound(const PipelineCost *c);
 
-// The timeline of the kind's orders, and the bytes of the device with the most.  False: there is
-// none.
-bool makespan_run(const PipelineCost *c, double *seconds, double *peak);
+// The timeline of the kind's orders, and the bytes of the device with the most.  False: it takes no
+// less than the cutoff; INFINITY: any will do.
+bool makespan_run(const PipelineCost *c, double cutoff, double *seconds, double *peak);
 
 // -- Of one stage ------------------------------------------------------------------------------
 

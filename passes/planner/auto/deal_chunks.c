@@ -1,0 +1,116 @@
+// Deals to devices with several stages each, of interleaved and zb-v: see deal.h.
+//
+// The stages of a device are far from each other in the model, so a table over (stage, units before
+// it) does not know a device's work. The deal has stages of nearly equal work, the slowest as fast
+// as can be; deal_improve does the rest by timelines. Unequal chunks cost time although devices are
+// equal, as every device runs a chunk at the same time as the others.
+//
+// The bound is of any deal. Some device has the mean of all work, beside its wait; in the deal with
+// the least bound, devices share that, too. For interleaved, of v chunks on p devices with T
+// seconds of a micro-batch on all of them, device d waits T d / (v p) or more, averaged over the
+// chunks of makespan.h, if devices have equal work. The devices that wait may have less; with V the
+// time of the step none has more than V / m of a micro-batch, so
+//
+//     p V >= m T + (the sum over d of (p - 1 - d) T_d) / v       T_d <= V / m, and T in all
+//
+// Further: some device has at least k + 1 of the k p + 1 largest units, in work and sums; and round
+// trips, which are of all units, whoever has them.
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "dealing.h"
+
+// -- Bound -------------------------------------------------------------------------------------
+
+static int larger_first(const void *x, const void *y) {
+  double a = *(const double *)x, b = *(const double *)y;
+  return a > b ? -1 : a < b;
+}
+
+// The seconds of the device with the most units, at least: of work in m micro-batches, and after.
+static double bound_units(const Dealer *d) {
+  int p = d->p->stages;
+  double *each = arena_array(d->arena, double, d->n), most = 0, all = 0;
+  for (int u = 0; u < d->n; u++) {
+    const UnitCost *x = unit_at(d, u);
+    each[u] = (work_before(d, u + 1) - work_before(d, u)) * (double)d->p->micro_batches + x->sums +
+              x->update;
+    all += each[u];
+  }
+  qsort(each, (size_t)d->n, sizeof *each, larger_first);
+  for (int k = 0; k * p < d->n; k++) {
+    double sum = 0;
+    for (int i = 0; i <= k; i++)
+      sum += each[k * p - i];
+    most = fmax(most, sum);
+  }
+  return fmax(most, all / p);
+}
+
+static double least_hop(const Dealer *d) {
+  double least = INFINITY;
+  for (int b = 1; b < d->n; b++)
+    if (may_border(d, b)) least = fmin(least, hop_seconds(d->p->units, b));
+  return d->p->stages > 1 && !isinf(least) ? least : 0;
+}
+
+static double bound_chunks(const Dealer *d) {
+  const Sums *s = &d->sum;
+  const UnitCost *first = unit_at(d, 0), *last = unit_at(d, d->n - 1);
+  int p = d->p->stages, v = d->p->chunks;
+  double m = (double)d->p->micro_batches, all = work_before(d, d->n);
+  double hops = (d->stages - 1) * least_hop(d);
+  // A round trip ends on the first device, which has at least the first unit.
+  double tied = d->p->kind == STAGED_interleaved && p > 1 ? d->p->units->tied_sums : 0;
+  double after = first->sums + first->update + tied;
+  double round_trip = s->forward[d->n] + s->backward[d->n] + 2 * hops;
+  double bound = bound_units(d);
+  if (d->p->kind == STAGED_interleaved) {
+    int64_t groups = (d->p->micro_batches + p - 1) / p;
+    double waits = (m * all + (p - 1) * all / v) / (p * (1 + (p - 1) / (2 * v * m)));
+    bound = fmax(bound, waits + hops + after);
+    bound = fmax(bound, (double)((groups + 1) / 2) * round_trip + after);
+  } else if (p > 1) {
+    double own = last->forward + last->backward + last->weight_grad;
+    bound = fmax(bound, m * (round_trip + first->weight_grad + own) / (2 * p) + after);
+  }
+  return bound;
+}
+
+// -- Stages of nearly equal work ---------------------------------------------------------------
+
+// Borders with the least work of the slowest stage; of zb-v the one at the turn counts half, as it
+// is the only one of its device.  False: there are too few borders.
+static bool spread_units(const Dealer *d, int *first) {
+  int n = d->n, row = n + 1, stages = d->stages;
+  double *best = arena_array(d->arena, double, (int64_t)(stages + 1) * row);
+  int *from = arena_array(d->arena, int, (int64_t)(stages + 1) * row);
+  for (int i = 0; i < (stages + 1) * row; i++)
+    best[i] = INFINITY;
+  best[0] = 0;
+  for (int i = 0; i < stages; i++) {
+    double share = d->p->kind == STAGED_zb_v && i == d->p->stages - 1 ? 0.5 : 1;
+    for (int b = i + 1; b <= n - (stages - 1 - i); b++) {
+      double *own = &best[(i + 1) * row + b];
+      for (int a = b - 1; a >= i && may_border(d, b); a--) {
+        double work = share * (work_before(d, b) - work_before(d, a));
+        double slowest = fmax(best[i * row + a], work);
+        if (work >= *own) break;
+        if (slowest >= *own) continue;
+        *own = slowest;
+        from[(i + 1) * row + b] = a;
+      }
+    }
+  }
+  if (isinf(best[stages * row + n])) return false;
+  first[stages] = n;
+  for (int i = stages; i > 0; i--)
+    first[i - 1] = from[i * row + first[i]];
+  return true;
+}
+
+bool chunks_deal(const Dealer *d, Deal *out) {
+  out->bound = bound_chunks(d);
+  return spread_units(d, out->first);
+}

@@ -1,0 +1,78 @@
+// Shared by the files of the deal: deal.c (units, memory, stages), deal_table.c (one stage per
+// device), deal_chunks.c (several), deal_improve.c (moves of a unit).
+
+#ifndef DEALING_H
+#define DEALING_H
+
+#include "deal.h"
+
+// Sums over the units before each, by unit.
+typedef struct Sums {
+  double *forward, *backward, *weight_grad; // backward with the weight gradient unless it is split
+  double *lasting, *sums, *update;
+  double *kept;                      // of the level of all units
+  double *again[N_RECOMPUTE_LEVELS]; // seconds and bytes beside the level of all units
+  double *saved[N_RECOMPUTE_LEVELS];
+} Sums;
+
+typedef struct Dealer {
+  const DealProblem *p;
+  Arena *arena;
+  int n, stages; // units; stages of all chunks
+  bool split;
+  Sums sum;
+} Dealer;
+
+Dealer dealer_new(const DealProblem *p, Arena *a);
+
+static inline const UnitCost *unit_at(const Dealer *d, int unit) {
+  return &d->p->units->at[unit];
+}
+static inline bool may_border(const Dealer *d, int border) {
+  return border == 0 || border == d->n || unit_at(d, border - 1)->may_end;
+}
+static inline double hop_seconds(const UnitCosts *u, int border) {
+  return u->hop_start + u->hop_seconds_per_byte * u->at[border - 1].handed;
+}
+// The recompute level of all units.
+static inline RecomputeLevel base_level(const DealProblem *p) {
+  return p->per_stage_recompute ? RECOMPUTE_none : p->recompute;
+}
+// Seconds of the units before `unit`, of a micro-batch.
+static inline double work_before(const Dealer *d, int unit) {
+  return d->sum.forward[unit] + d->sum.backward[unit] + d->sum.weight_grad[unit];
+}
+
+// -- Memory ------------------------------------------------------------------------------------
+
+// The most bytes beside those that last and those kept, of units of a stage.
+typedef struct Working {
+  double of[N_RECOMPUTE_LEVELS]; // if units are recomputed at the level
+} Working;
+
+void add_working(const Dealer *d, Working *w, int unit);
+
+typedef struct Recompute {
+  RecomputeLevel level;
+  int units;
+  double again, saved; // seconds and bytes of a micro-batch
+} Recompute;
+
+// The least recomputation with which units first … last - 1 fit, as the only stage of a device that
+// holds so many micro-batches.  False: none does.
+bool find_recompute(const Dealer *d, int first, int last, double held, const Working *w,
+                    Recompute *out);
+
+// Finds what the stages of a device recompute, and their bytes.  False: they do not fit.
+bool fit_device(const Dealer *d, Deal *deal, int device);
+bool fit_stages(const Dealer *d, Deal *deal, int low, int high); // the devices of these stages
+
+// -- Deals -------------------------------------------------------------------------------------
+
+Deal deal_new(Arena *a, int stages);
+// The least bound over all deals, and a deal with it, of a kind with one stage per device.
+bool table_deal(const Dealer *d, Deal *out);
+// Of a kind with several: stages of nearly equal work.  The bound is of the mean of the devices.
+bool chunks_deal(const Dealer *d, Deal *out);
+
+#endif
