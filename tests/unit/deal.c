@@ -157,7 +157,7 @@ static void bounds_are_below_timelines(void **state) {
   }
   // On average a timeline of nearly equal stages is a few percent longer.
   for (int k = 0; k < N_STAGED_KINDS; k++)
-    assert_true(sum[k] <= (k == STAGED_zb_v ? 0.15 : 0.05) * count[k]);
+    assert_true(sum[k] <= (k == STAGED_zb_v ? 0.15 : 0.04) * count[k]);
 }
 
 // Equal stages without hops have timelines as long as the bound: of zero bubble, whose weight

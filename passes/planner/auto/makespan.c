@@ -22,7 +22,12 @@ StageEnds stage_ends(const StageOrders *o, const StageTimes *t) {
   double start = fmax(t->lead, first_back - ahead * t->forward);
   double ends = start + m * (t->forward + t->backward);
   StageEnds e = {ends, ends + m * t->weight_grad};
-  if (o->split) e.back += fmax(0, m - (double)o->due) * t->weight_grad;
+  double due = o->split ? fmax(0, m - (double)o->due) * t->weight_grad : 0;
+  e.back += due;
+  // The last forward: after all others, and after the backwards that its order puts before it.
+  double last = t->lead + (m - 1) * t->forward;
+  if (m > ahead) last = start + (m - 1) * t->forward + (m - ahead) * t->backward + due;
+  e.back = fmax(e.back, last + t->round_trip);
   // Whole round trips, and the backwards after the last of them.
   int64_t trips = (o->micro_batches - 1) / o->ahead;
   double rest = m - 1 - (double)trips * ahead;

@@ -11,6 +11,7 @@
 //                  no more than the kind's number of forwards have run by then (staged_ahead)
 //     round trips  a forward starts after the backward of so many micro-batches before it (Little's
 //                  law), and a round trip through the later stages takes its time
+//     last trip    its last forward starts a round trip; before it are backwards, but the kind's number
 //     weights      by its last backward a stage has done all weight gradients but the last ones
 //     last back    its last backward follows that of the next stage
 //
