@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "questions.h"
+#include "draw_schedule.h"
 #include "schedule/kinds.h"
 
 enum { COLUMNS = 180, MOST_PANELS = 12, MANY_DEVICES = 64, TICK = 20 };

@@ -98,9 +98,6 @@ bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d);
 // Checks that --explain names something that passes up to shard know, or that later ones may make.
 bool check_explained(const Settings *s, const Module *m, Arena *a, Diag *d);
 
-// Whether the model is a module in text form.
-bool is_text(const Settings *s);
-
 // -- nnaot.c ---------------------------------------------------------------------------------
 
 // Options for running passes, with the observers of their results.  Clears earlier results.
@@ -133,6 +130,10 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
 
 // The target's pipeline for these settings and this plan.
 const char *train_pipeline(Arena *a, const Settings *s, const Choice *c);
+// The steps of it from the first pass of this name on.
+const char *train_pipeline_from(Arena *a, const Settings *s, const Choice *c, const char *first);
+// Whether the model is a module in text form.
+bool is_text(const Settings *s);
 // Joins strings: "a,b,c".
 const char *strings_joined(Arena *a, const Strings *s, const char *between);
 

@@ -25,10 +25,6 @@
 
 // -- Options without effect --------------------------------------------------------------------
 
-bool is_text(const Settings *s) {
-  return str_ends(s->model, ".nn") || !strcmp(s->model, "-");
-}
-
 static bool is_one_of(const char *what, const char *const *list) {
   for (; *list; list++)
     if (!strcmp(what, *list)) return true;

@@ -17,6 +17,10 @@ const char *strings_joined(Arena *a, const Strings *s, const char *between) {
   return b.at;
 }
 
+bool is_text(const Settings *s) {
+  return str_ends(s->model, ".nn") || !strcmp(s->model, "-");
+}
+
 // "acc:2:time+dp:2+tp:4".  Time is the outermost axis: a micro-batch is a run of neighbouring rows.
 static const char *mesh_text(Arena *a, const Settings *s, const Choice *c) {
   StrBuf b = {.arena = a};
@@ -116,8 +120,12 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
 }
 
 const char *train_pipeline(Arena *a, const Settings *s, const Choice *c) {
+  return train_pipeline_from(a, s, c, NULL);
+}
+
+const char *train_pipeline_from(Arena *a, const Settings *s, const Choice *c, const char *first) {
   unsigned conditions = (str_starts(s->init, "random") ? PIPELINE_FRESH_WEIGHTS : 0) |
                         (strcmp(s->dtype, "f32") != 0 ? PIPELINE_LOW_PRECISION : 0);
-  return pipeline_text(a, target_of(s)->pipeline, NULL, conditions, option_value,
+  return pipeline_text(a, target_of(s)->pipeline, first, conditions, option_value,
                        &(Asked){.s = s, .c = c});
 }

@@ -1,4 +1,4 @@
-// nnaot-plan: planning questions without a model.
+// nnaot-plan: planning questions.
 //
 //     nnaot-plan rvd --shape 1024x8192 --from 'R(1)V(4)D(1,2)@0-7' --to 'R(4)V(1)D(1,2)@0-7'
 //                    --cluster h100
@@ -18,6 +18,8 @@
 //     1  ..F0B0--F1B1--..
 //     makespan 9; span 9; bubble 0.333333; peak 2,1
 //
+//     nnaot-plan blocks gpt2.onnx -g 2 --plan tp --loss 'next_token(logits,input_ids)'
+//
 // The questions are those of the passes and of the solver.  Each has a file with its options; this
 // file lists them.
 
@@ -29,7 +31,7 @@
 #include "questions.h"
 
 static const Question *const questions[] = {&question_rvd, &question_solve, &question_schedule,
-                                            &question_calibrate};
+                                            &question_calibrate, &question_blocks};
 enum { N_QUESTIONS = sizeof questions / sizeof *questions };
 
 static const char *name_of(const Question *q) {
@@ -46,7 +48,7 @@ int main(int argc, char **argv) {
   if (!q) {
     Arena *a = arena_new();
     StrBuf b = {.arena = a};
-    strbuf_add(&b, "Answers questions about plans that need no model:\n\n");
+    strbuf_add(&b, "Answers questions about plans:\n\n");
     for (int i = 0; i < N_QUESTIONS; i++)
       strbuf_addf(&b, "      %-12s%s\n", name_of(questions[i]), questions[i]->about);
     strbuf_add(&b, "\n'nnaot-plan QUESTION --help' lists its options.");

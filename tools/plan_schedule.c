@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "draw_schedule.h"
 #include "output.h"
 #include "questions.h"
 #include "schedule/best.h"

@@ -4,7 +4,6 @@
 #define TOOLS_QUESTIONS_H
 
 #include "options.h"
-#include "schedule/kinds.h"
 
 typedef struct Question {
   Program program;   // called "nnaot-plan rvd"
@@ -14,8 +13,7 @@ typedef struct Question {
   int (*answer)(const Program *program, const char *file);
 } Question;
 
-extern const Question question_rvd, question_solve, question_schedule, question_calibrate;
-
-void draw_timeline(const SchedulePlan *p, const Timeline *t);
+extern const Question question_rvd, question_solve, question_schedule, question_calibrate,
+    question_blocks;
 
 #endif

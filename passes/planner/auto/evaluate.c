@@ -17,9 +17,7 @@
 
 const char all_same[] = "all ranks do the same";
 
-// Returns the first error of the messages, as a reason: "mlp.onnx:x: the batch of …", without the
-// lines after it.
-static const char *first_error(Arena *a, const char *text) {
+const char *first_error(Arena *a, const char *text) {
   static const char word[] = "error: ";
   const char *at = strstr(text, word), *start = at;
   if (!at) return "";

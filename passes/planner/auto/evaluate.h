@@ -24,6 +24,10 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
 void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
                    Candidate c, Module **kept);
 
+// Returns the first error of the messages, as a reason: "mlp.onnx:x: the batch of …", without the
+// lines after it.
+const char *first_error(Arena *a, const char *text);
+
 bool any_fits(const Candidates *all);
 // Returns the seconds of the cheapest that fits; 0: none does.
 double least_fitting(const Candidates *all);

@@ -1,0 +1,52 @@
+// The units of a model, in the order in which they run, and which of them cost the same.
+//
+//     rest   %mask, %x = gather        unit 0    once
+//     run    h.0 h.1 h.2 … h.95        units 1 2 | 3 4 | 5 6 …    attention, mlp of each layer
+//     rest   norm, linear, loss        the last unit
+//
+// A run is the occurrences of one block of repeats.h, outermost ones only; ops in none are rest,
+// cut where a run begins or ends.  An occurrence is divided where no more bytes of activations go
+// across than at its end, and a matrix product is on both sides: after the first residual sum of a
+// transformer's layer.  A stage may end after each unit.
+//
+// Every op of the model has its number (Origin.of), which the ops made from it keep through the
+// passes, so the seconds and bytes of a built step belong to units.
+
+#ifndef BLOCKS_H
+#define BLOCKS_H
+
+#include "repeats/repeats.h"
+
+typedef struct Unit {
+  const char *name; // the common path of its ops; or "unit 3"
+  int run;          // -1: rest
+  int index, part;  // of a run: the occurrence, and the part of it
+  double across;    // elements of activations, of all rows, from it and earlier units to later ones
+} Unit;
+
+// Occurrences of one block, in their order.
+typedef struct BlockRun {
+  int n;
+  const Occurrence **at; // [n]
+  int n_parts, first;    // units of each occurrence; the common number of those of part 0
+} BlockRun;
+
+typedef struct ModelUnits {
+  Module *front; // numbered
+  int n_units;
+  Unit *unit;
+  int n_numbers, *unit_of; // by the number of an op of the model; -1: none
+  int n_runs;
+  BlockRun *run;
+  int n_order;
+  Op **order; // all ops, unit by unit
+} ModelUnits;
+
+// `front`: before the first pass that depends on a plan; it gets numbers.  All is in the arena.
+const ModelUnits *blocks_find(Module *front, Arena *a);
+// The ops of an occurrence in order, those of inner occurrences included.  Returns their number.
+int occurrence_ops(const Occurrence *o, Op **out);
+// Units with equal costs have equal numbers; -1: no other unit is like this one.
+int unit_block(const ModelUnits *b, int unit);
+
+#endif

@@ -1,0 +1,320 @@
+// See tables.h.
+
+#include "tables.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "cut_out.h"
+#include "evaluate.h"
+#include "pass.h"
+#include "paths/path_cost.h"
+#include "unit_sample.h"
+
+// Occurrences of each run in the smaller cut-out: the second has neighbours of its kind.
+enum { FEW = 2 };
+
+typedef struct Entry {
+  TableShape shape;
+  Table table;
+  const char *why; // NULL: the table is there
+} Entry;
+
+struct Tables {
+  Arena *arena;
+  const ModelUnits *blocks;
+  TableOptions o;
+  Vec(Entry *) entry;
+  int n_built;
+};
+
+// -- Cut-outs ----------------------------------------------------------------------------------
+
+// Takes a cut-out through the passes.  False: *why is the first error.
+static bool build(Tables *t, const TableShape *shape, const char *plan, const int *keep,
+                  Sample *out, Arena *a, const char **why) {
+  char *messages = NULL;
+  size_t n;
+  FILE *f = open_memstream(&messages, &n);
+  if (!f) BUG("no memory for messages");
+  Diag *d = diag_new(f);
+  Module *m = cut_out(t->blocks, keep);
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .out = f};
+  const char *text = t->o.pipeline(t->o.context, a, plan, shape->ranks, shape->micro_batches, d);
+  t->n_built++;
+  bool ok = text && pipeline_run(m, text, &run, d);
+  *why = NULL;
+  if (ok && module_has_stages(m))
+    *why = "the plan has stages of its own";
+  else if (ok && !sample_step(m, t->blocks, t->o.cluster, t->o.target, a, out))
+    *why = "its step cannot be priced";
+  ok = ok && !*why;
+  diag_free(d);
+  fclose(f);
+  if (!ok && !*why) *why = first_error(t->arena, messages);
+  free(messages);
+  module_free(m);
+  return ok;
+}
+
+// The built cut-outs of one plan.
+typedef struct CutOuts {
+  int *keep;  // by run: of `few`
+  Sample few; // a few occurrences of every block
+  bool *more; // by run: whether it has one more occurrence in a cut-out of its own
+  Sample *one_more;
+} CutOuts;
+
+static bool build_all(Tables *t, const TableShape *shape, const char *plan, CutOuts *c, Arena *a,
+                      const char **why) {
+  const ModelUnits *b = t->blocks;
+  c->keep = arena_array(a, int, b->n_runs);
+  c->more = arena_array(a, bool, b->n_runs);
+  c->one_more = arena_array(a, Sample, b->n_runs);
+  for (int i = 0; i < b->n_runs; i++) {
+    c->keep[i] = b->run[i].n < FEW ? b->run[i].n : FEW;
+    c->more[i] = b->run[i].n > c->keep[i];
+  }
+  if (!build(t, shape, plan, c->keep, &c->few, a, why)) return false;
+  for (int i = 0; i < b->n_runs; i++) {
+    if (!c->more[i]) continue;
+    c->keep[i]++;
+    bool ok = build(t, shape, plan, c->keep, &c->one_more[i], a, why);
+    c->keep[i]--;
+    if (!ok) return false;
+  }
+  return true;
+}
+
+// -- Differences -------------------------------------------------------------------------------
+
+// A number of each unit and its sum over a module.
+typedef enum Figure {
+  FIG_forward,
+  FIG_backward,
+  FIG_weight_grad,
+  FIG_kept,
+  FIG_lasting,
+  FIG_sums,
+  FIG_update,
+  N_FIGURES,
+} Figure;
+
+// A unit's own part of a figure.  What belongs to no single op is shared by weights.
+static double own(const Sample *s, int unit, Figure f) {
+  const UnitSample *u = &s->unit[unit];
+  switch (f) {
+  case FIG_forward: return u->seconds[WORK_F];
+  case FIG_backward: return u->seconds[WORK_B];
+  case FIG_weight_grad: return u->seconds[WORK_W];
+  case FIG_kept: return u->kept;
+  case FIG_lasting:
+  case FIG_sums:
+  case FIG_update:
+  case N_FIGURES: break;
+  }
+  return u->weights;
+}
+
+static double whole(const Sample *s, int n_units, Figure f) {
+  double sum = 0;
+  if (f == FIG_lasting) return s->lasting;
+  if (f == FIG_sums) return s->sums;
+  if (f == FIG_update) return s->update;
+  for (int i = 0; i < n_units; i++)
+    sum += own(s, i, f);
+  return sum;
+}
+
+// The unit of part `part` of an occurrence of a run.
+static int unit_at(const ModelUnits *b, int run, int index, int part) {
+  for (int i = 0; i < b->n_units; i++)
+    if (b->unit[i].run == run && b->unit[i].index == index && b->unit[i].part == part) return i;
+  BUG("a run without unit %d.%d", index, part);
+}
+
+// Sets a figure of all units of the model, out[unit].
+static void share_out(const Tables *t, const CutOuts *c, Figure f, double *out, Arena *a) {
+  const ModelUnits *b = t->blocks;
+  double rest = whole(&c->few, b->n_units, f), own_rest = 0;
+  for (int r = 0; r < b->n_runs; r++) {
+    if (!c->more[r]) continue;
+    // One more occurrence, shared by its units as the second one's ops are.
+    const Sample *s = &c->one_more[r];
+    double one = fmax(whole(s, b->n_units, f) - whole(&c->few, b->n_units, f), 0), sum = 0;
+    int n = b->run[r].n_parts;
+    int *second = arena_array(a, int, n);
+    for (int p = 0; p < n; p++)
+      sum += own(s, second[p] = unit_at(b, r, 1, p), f);
+    for (int i = 0; i < b->n_units; i++)
+      if (b->unit[i].run == r)
+        out[i] = sum > 0 ? one * own(s, second[b->unit[i].part], f) / sum : one / n;
+    rest -= c->keep[r] * one;
+  }
+  // The others share the remainder.
+  for (int i = 0; i < b->n_units; i++)
+    if (b->unit[i].run < 0 || !c->more[b->unit[i].run]) own_rest += own(&c->few, i, f);
+  for (int i = 0; i < b->n_units; i++) {
+    int r = b->unit[i].run;
+    if (r >= 0 && c->more[r]) continue;
+    out[i] = own_rest > 0 ? fmax(rest, 0) * own(&c->few, i, f) / own_rest : 0;
+  }
+  // Nothing of the rest is of an op: all of it is of the last unit.
+  if (own_rest <= 0 && rest > 0) out[b->n_units - 1] += rest;
+  // Occurrences that are all there cost the mean of them.
+  for (int r = 0; r < b->n_runs; r++)
+    for (int p = 0; !c->more[r] && p < b->run[r].n_parts; p++) {
+      double sum = 0;
+      for (int i = 0; i < b->run[r].n; i++)
+        sum += out[unit_at(b, r, i, p)];
+      for (int i = 0; i < b->run[r].n; i++)
+        out[unit_at(b, r, i, p)] = sum / b->run[r].n;
+    }
+}
+
+// The sample that shows a unit among neighbours of its kind, and the unit in it.
+static const UnitSample *typical(const Tables *t, const CutOuts *c, int unit) {
+  const ModelUnits *b = t->blocks;
+  const Unit *u = &b->unit[unit];
+  if (u->run < 0 || !c->more[u->run]) return &c->few.unit[unit];
+  return &c->one_more[u->run].unit[unit_at(b, u->run, 1, u->part)];
+}
+
+// A figure of the whole step for all occurrences: a line through two cut-outs for each run.
+static double extended(const Tables *t, const CutOuts *c, double few, size_t offset) {
+  double all = few;
+  for (int r = 0; r < t->blocks->n_runs; r++) {
+    if (!c->more[r]) continue;
+    double more = *(const double *)((const char *)&c->one_more[r] + offset);
+    all += (t->blocks->run[r].n - c->keep[r]) * (more - few);
+  }
+  return all;
+}
+
+// -- Transfers between stages ------------------------------------------------------------------
+
+// The seconds in which each rank of a stage sends so many bytes to the same rank of the next.
+static double hop_seconds(const Tables *t, int n, double bytes, Arena *a) {
+  Groups pairs = {.n = n, .size = 2, .device = arena_array(a, int, 2 * n)};
+  for (int i = 0; i < n; i++) {
+    pairs.device[2 * i] = i;
+    pairs.device[2 * i + 1] = n + i;
+  }
+  Traffic *traffic = traffic_new(a, t->o.cluster);
+  return t->o.cluster->start + groups_cost(traffic, PATH_move, &pairs, bytes, bytes).seconds;
+}
+
+static void price_hops(const Tables *t, const TableShape *shape, UnitCosts *out, Arena *a) {
+  enum { LARGE = 1 << 20 };
+  int n = (int)shape->ranks;
+  if (2 * shape->ranks > cluster_devices(t->o.cluster)) return; // there is no other stage
+  out->hop_start = hop_seconds(t, n, 0, a);
+  out->hop_seconds_per_byte = (hop_seconds(t, n, LARGE, a) - out->hop_start) / LARGE;
+}
+
+// -- Tables ------------------------------------------------------------------------------------
+
+// Sets what a level of recomputation changes: seconds of backward, and saved bytes.
+static bool add_level(Tables *t, const TableShape *shape, RecomputeLevel level, UnitCost *unit,
+                      Arena *a, const char **why) {
+  static const char *const program[] = {
+      [RECOMPUTE_attention] = "recompute_attention", [RECOMPUTE_layer] = "recompute"};
+  int n = t->blocks->n_units;
+  CutOuts c;
+  if (!build_all(t, shape, str_format(a, "%s,%s=1", shape->plan, program[level]), &c, a, why))
+    return false;
+  double *kept = arena_array(a, double, n), *seconds = arena_array(a, double, n);
+  share_out(t, &c, FIG_kept, kept, a);
+  for (int i = 0; i < n; i++)
+    unit[i].again[level] = -(unit[i].forward + unit[i].backward + unit[i].weight_grad);
+  for (Figure f = FIG_forward; f <= FIG_weight_grad; f++) {
+    share_out(t, &c, f, seconds, a);
+    for (int i = 0; i < n; i++)
+      unit[i].again[level] += seconds[i];
+  }
+  for (int i = 0; i < n; i++) {
+    unit[i].kept[level] = kept[i];
+    unit[i].again[level] = fmax(unit[i].again[level], 0);
+  }
+  return true;
+}
+
+static bool make_table(Tables *t, const TableShape *shape, Table *out, const char **why) {
+  const ModelUnits *b = t->blocks;
+  Arena *a = arena_new();
+  CutOuts c;
+  bool ok = build_all(t, shape, shape->plan, &c, a, why);
+  UnitCost *unit = arena_array(t->arena, UnitCost, b->n_units);
+  double *figure[N_FIGURES];
+  for (Figure f = 0; ok && f < N_FIGURES; f++)
+    share_out(t, &c, f, figure[f] = arena_array(a, double, b->n_units), a);
+  for (int i = 0; ok && i < b->n_units; i++) {
+    const UnitSample *s = typical(t, &c, i);
+    unit[i] = (UnitCost){.name = b->unit[i].name,
+                         .block = unit_block(b, i),
+                         .forward = figure[FIG_forward][i],
+                         .backward = figure[FIG_backward][i],
+                         .weight_grad = figure[FIG_weight_grad][i],
+                         .working = {s->working[0], s->working[1]},
+                         .handed = i + 1 < b->n_units ? s->handed : 0,
+                         .may_end = i + 1 < b->n_units,
+                         .lasting = figure[FIG_lasting][i],
+                         .sums = figure[FIG_sums][i],
+                         .update = figure[FIG_update][i]};
+    unit[i].kept[RECOMPUTE_none] = figure[FIG_kept][i];
+    // Unknown levels save nothing and take forever.
+    for (int k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {
+      unit[i].kept[k] = unit[i].kept[RECOMPUTE_none];
+      unit[i].again[k] = INFINITY;
+    }
+  }
+  for (RecomputeLevel k = RECOMPUTE_attention; ok && k <= shape->recompute; k++)
+    ok = add_level(t, shape, k, unit, a, why);
+  if (ok) {
+    out->costs = (UnitCosts){.n = b->n_units, .at = unit, .joint_update = c.few.joint_update};
+    price_hops(t, shape, &out->costs, a);
+    // Two stages add up the gradients of a weight that both read: each sends it to the other.
+    if (c.few.tied > 0)
+      out->costs.tied_sums =
+          out->costs.hop_start + c.few.tied * sizeof(float) * out->costs.hop_seconds_per_byte;
+    out->seconds = extended(t, &c, c.few.seconds, offsetof(Sample, seconds));
+    out->bytes = extended(t, &c, c.few.bytes, offsetof(Sample, bytes));
+  }
+  arena_free(a);
+  return ok;
+}
+
+Tables *tables_new(Module *front, const TableOptions *o, Arena *a) {
+  Tables *t = arena_one(a, Tables);
+  *t = (Tables){.arena = a, .blocks = blocks_find(front, a), .o = *o};
+  return t;
+}
+
+const ModelUnits *tables_blocks(const Tables *t) {
+  return t->blocks;
+}
+
+int tables_built(const Tables *t) {
+  return t->n_built;
+}
+
+const Table *tables_get(Tables *t, const TableShape *shape, const char **why) {
+  *why = NULL;
+  for (int i = 0; i < t->entry.n; i++) {
+    const Entry *e = t->entry.at[i];
+    if (e->shape.ranks != shape->ranks || e->shape.micro_batches != shape->micro_batches ||
+        e->shape.recompute != shape->recompute || !str_equal(e->shape.plan, shape->plan))
+      continue;
+    *why = e->why;
+    return e->why ? NULL : &e->table;
+  }
+  Entry *e = arena_one(t->arena, Entry);
+  e->shape = *shape;
+  e->shape.plan = str_copy(t->arena, shape->plan);
+  if (make_table(t, &e->shape, &e->table, why)) *why = NULL;
+  e->why = *why;
+  vec_push(t->arena, &t->entry, e);
+  return e->why ? NULL : &e->table;
+}

@@ -1,0 +1,288 @@
+// See unit_sample.h.
+//
+// The simulated timeline has the ops and collectives of a slice.  In the order of the program, a
+// rank computes, or waits.  It waits for the collective that stands there, or, if there is none,
+// for one that started earlier and that the next op needs: the seconds belong to that collective or
+// op.
+
+#include "unit_sample.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "cost/step_lives.h"
+#include "ir/analysis/place.h"
+#include "memory_breakdown.h"
+#include "pipeline/segments.h"
+
+enum { ENOUGH_SLICES = 3 }; // the second is like all others between the first and the last
+
+typedef struct Reader {
+  Module *m;
+  Graph *g;
+  const ModelUnits *b;
+  const StepPart *part; // by op id
+  Arena *a;
+  int *unit; // by op id
+  Segments segments;
+  int n_slices;   // of the step
+  int slice;      // that is read
+  int64_t border; // op time of the first op of backward
+  Sample *out;
+  // Of the live ranges:
+  int action;
+  double *change; // by op time: bytes of the slice's values
+  Vec(const MemBlock *) kept;
+} Reader;
+
+static int unit_of(const Reader *r, const Op *op) {
+  return r->unit[op->id];
+}
+
+// Finds the unit of each op.  A collective, or a cast for it, has no number: it is of the first
+// unit that reads it.  Ops of the loss, which the model has not, are of the last unit.
+static void find_units(Reader *r) {
+  r->unit = arena_array(r->a, int, r->g->n_ops);
+  for (const Op *op = r->g->last; op; op = op->prev) {
+    int unit = -1;
+    if (op->of) unit = op->of < r->b->n_numbers ? r->b->unit_of[op->of] : -1;
+    const Op *first = NULL;
+    for (int i = 0; !op->of && i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        if (u->user && (!first || u->user->id < first->id)) first = u->user;
+    if (first) unit = r->unit[first->id];
+    r->unit[op->id] = unit >= 0 ? unit : r->b->n_units - 1;
+  }
+}
+
+static WorkKind kind_of(const Reader *r, const Op *op) {
+  int segment = r->segments.of[op->id];
+  if (segment) return r->segments.at[segment - 1].kind;
+  return op->part == PART_forward ? WORK_F : WORK_B;
+}
+
+static bool loops(const Reader *r, const Op *op) {
+  return r->part[op->id] == STEP_micro;
+}
+
+// -- Seconds -----------------------------------------------------------------------------------
+
+static int by_op(const void *x, const void *y) {
+  const StepEvent *a = *(const StepEvent *const *)x, *b = *(const StepEvent *const *)y;
+  return (a->op->id > b->op->id) - (a->op->id < b->op->id);
+}
+
+static void add_seconds(const Reader *r, const Op *op, double seconds) {
+  r->out->unit[unit_of(r, op)].seconds[kind_of(r, op)] += seconds;
+}
+
+// Reads the ops of a slice that takes from `from` to `to`.
+static void read_slice(const Reader *r, const StepTimeline *t, double from, double to) {
+  Vec(const StepEvent *) event = {0};
+  for (int i = 0; i < t->event.n; i++) {
+    const StepEvent *e = &t->event.at[i];
+    if (e->lane == 0 && e->op && e->part == STEP_micro && e->slice == r->slice &&
+        (e->line == LINE_computes || e->line == LINE_moves))
+      vec_push(r->a, &event, e);
+  }
+  if (event.n) qsort(event.at, (size_t)event.n, sizeof *event.at, by_op);
+  double now = from;
+  const Op *move = NULL; // the last one since the last op
+  for (int i = 0; i < event.n; i++) {
+    const StepEvent *e = event.at[i];
+    if (e->line == LINE_moves) {
+      move = e->op;
+      continue;
+    }
+    add_seconds(r, move ? move : e->op, fmax(e->from - now, 0));
+    add_seconds(r, e->op, e->to - e->from);
+    now = e->to;
+    move = NULL;
+  }
+  // The slice ends when its last collectives do.
+  const Op *last = move ? move : event.n ? event.at[event.n - 1]->op : NULL;
+  if (last) add_seconds(r, last, fmax(to - now, 0));
+}
+
+static void read_seconds(const Reader *r, const StepTimeline *t) {
+  double from[2] = {0}, to[2] = {0}, end = 0, begin = INFINITY; // of the first slice and of `slice`
+  double computes = 0;
+  for (int i = 0; i < t->event.n; i++) {
+    const StepEvent *e = &t->event.at[i];
+    if (e->lane != 0) continue;
+    if (e->part != STEP_micro) {
+      if (e->op && e->line == LINE_computes) computes += e->to - e->from;
+      continue;
+    }
+    if (e->op) continue;
+    begin = fmin(begin, e->from);
+    end = fmax(end, e->to);
+    for (int k = 0; k < 2; k++)
+      if (e->slice == (k ? r->slice : 0)) {
+        from[k] = e->from;
+        to[k] = e->to;
+      }
+  }
+  read_slice(r, t, from[1], to[1]);
+  double outside = t->cost.seconds - (end > begin ? end - begin : 0);
+  r->out->sums = fmax(outside - computes, 0);
+  // The first slice writes sums of gradients that the others add to.
+  r->out->update = fmax(computes + (to[0] - from[0]) - (to[1] - from[1]), 0);
+}
+
+// -- Bytes -------------------------------------------------------------------------------------
+
+static void add_life(const MemBlock *b, Lived life, void *context) {
+  Reader *r = context;
+  double bytes = (double)(b->to - b->from);
+  Moment border = {r->action, r->border};
+  bool at_border = !moment_before(border, life.from) && !moment_before(life.to, border);
+  if (b->lasts) {
+    if (at_border) r->out->lasting += bytes;
+    return;
+  }
+  if (life.from.action != r->action) return;
+  // With one slice, gradients live up to the updates after it.
+  if (life.to.action != r->action) {
+    r->out->lasting += bytes;
+    return;
+  }
+  if (at_border && life.from.at < r->border) vec_push(r->a, &r->kept, b);
+  int64_t last = graph_end(r->g), to = life.to.at < last ? life.to.at : last;
+  r->change[life.from.at] += bytes;
+  r->change[to + 1] -= bytes;
+}
+
+// Gives the kept bytes to the unit whose backward reads them first: it needs them, also if another
+// stage produces them.
+static void read_kept(const Reader *r) {
+  bool *done = arena_array(r->a, bool, r->kept.n);
+  for_each_op(op, r->g) {
+    if (!loops(r, op) || op_time(op) < r->border) continue;
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      bool before = v->def ? loops(r, v->def) && op_time(v->def) < r->border : !value_lasts(v);
+      for (int k = 0; before && k < r->kept.n; k++) {
+        const MemBlock *b = r->kept.at[k];
+        if (done[k] || v->offset < b->from || v->offset >= b->to) continue;
+        r->out->unit[unit_of(r, op)].kept += (double)(b->to - b->from);
+        done[k] = true;
+      }
+    }
+  }
+  for (int k = 0; k < r->kept.n; k++)
+    if (!done[k]) {
+      const Op *def = r->kept.at[k]->value->def;
+      r->out->unit[def ? unit_of(r, def) : 0].kept +=
+          (double)(r->kept.at[k]->to - r->kept.at[k]->from);
+    }
+}
+
+static void read_bytes(Reader *r) {
+  int n;
+  int device = module_devices(r->m, r->a, &n)[0];
+  LaneLives *lives = lane_lives_new(r->a, r->g, r->part, device, false);
+  r->action = lane_lives_run(lives)->run_of[0][r->slice];
+  r->change = arena_array(r->a, double, graph_end(r->g) + 2);
+  for_each_life(lives, add_life, r);
+  read_kept(r);
+  // Bytes beside those that the unit and earlier ones keep; in backward it frees its own by and by.
+  double now = 0;
+  double *kept = arena_array(r->a, double, r->b->n_units);
+  for (int i = 0; i < r->b->n_units; i++)
+    kept[i] = r->out->unit[i].kept + (i ? kept[i - 1] : 0);
+  int64_t at = 0;
+  for_each_op(op, r->g) {
+    for (; at <= op_time(op); at++)
+      now += r->change[at];
+    double *most = &r->out->unit[unit_of(r, op)].working[kind_of(r, op) != WORK_F];
+    if (loops(r, op)) *most = fmax(*most, now - kept[unit_of(r, op)]);
+  }
+}
+
+// -- Values between units, and weights ---------------------------------------------------------
+
+// Sets the bytes that go from a unit to later ones: as many elements as in the model, in the layout
+// and the type of the largest value that does.  Fused ops produce more than one of them.
+static void read_handed(const Reader *r) {
+  int n = r->b->n_units;
+  const Value **most = arena_array(r->a, const Value *, n);
+  for_each_op(op, r->g) {
+    if (!loops(r, op) || kind_of(r, op) != WORK_F) continue;
+    for (int i = 0; i < op->n_out; i++) {
+      const Value *v = op->out[i];
+      int last = -1;
+      for_each_use(u, v)
+        if (u->user && loops(r, u->user) && kind_of(r, u->user) == WORK_F &&
+            unit_of(r, u->user) > last)
+          last = unit_of(r, u->user);
+      for (int k = unit_of(r, op); k < last; k++)
+        if (!most[k] || type_bytes(v->type) > type_bytes(most[k]->type)) most[k] = v;
+    }
+  }
+  for (int k = 0; k < n; k++) {
+    const Layout *l = most[k] ? most[k]->layout : NULL;
+    double parts = l ? 1 : r->n_slices;
+    if (!most[k]) continue;
+    for (int i = 0; l && i < l->n_axes; i++)
+      if (l->axis[i].kind == SBP_S)
+        parts *= l->mesh->axis[i].time ? r->n_slices : l->mesh->axis[i].size;
+    r->out->unit[k].handed = r->b->unit[k].across * dtype_bytes[most[k]->type->dtype] / parts;
+  }
+}
+
+static void read_weights(const Reader *r) {
+  for (int i = 0; i < r->g->n_params; i++) {
+    const Value *p = r->g->params[i];
+    int first = r->b->n_units, last = -1;
+    if (!value_lasts(p)) continue;
+    for_each_use(u, p) {
+      if (!u->user || u->user->part != PART_forward) continue;
+      int unit = unit_of(r, u->user);
+      first = unit < first ? unit : first;
+      last = unit > last ? unit : last;
+    }
+    if (last < 0) continue;
+    r->out->unit[first].weights += (double)type_count(p->type);
+    if (first != last && last == r->b->n_units - 1) r->out->tied += (double)type_count(p->type);
+  }
+}
+
+// -- The step ----------------------------------------------------------------------------------
+
+// Shortens the loop.
+static void limit_slices(Module *m, int most) {
+  for (Mesh *mesh = m->meshes; mesh; mesh = mesh->next)
+    for (int i = 0; i < mesh->n_axes; i++)
+      if (mesh->axis[i].time && mesh->axis[i].size > most) mesh->axis[i].size = most;
+}
+
+bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target, Arena *a,
+                 Sample *out) {
+  Reader r = {.m = m, .g = m->graphs, .b = b, .a = arena_new(), .out = out};
+  *out = (Sample){.unit = arena_array(a, UnitSample, b->n_units)};
+  StepCost cost;
+  StepTimeline t;
+  graph_renumber(r.g);
+  bool ok = step_cost(m, c, target, r.a, &cost);
+  out->seconds = ok ? cost.seconds : 0;
+  out->bytes = (double)needs_most(m, c).peak_bytes;
+  out->joint_update = graph_find_output(r.g, "grad_norm") != NULL;
+  r.n_slices = module_slices(m);
+  limit_slices(m, ENOUGH_SLICES);
+  if (ok && step_timeline(m, c, target, r.a, &t)) {
+    find_units(&r);
+    r.part = graph_step_parts(r.g, r.a);
+    r.segments = segments_find(r.g, true, false, r.a);
+    r.slice = module_slices(m) > 1;
+    r.border = graph_end(r.g);
+    for (const Op *op = r.g->last; op; op = op->prev)
+      if (loops(&r, op) && kind_of(&r, op) != WORK_F) r.border = op_time(op);
+    read_seconds(&r, &t);
+    read_bytes(&r);
+    read_handed(&r);
+    read_weights(&r);
+  }
+  arena_free(r.a);
+  return ok;
+}

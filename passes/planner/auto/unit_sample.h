@@ -1,0 +1,34 @@
+// Seconds and bytes of a built step, by unit of the model: see tables.h.
+
+#ifndef UNIT_SAMPLE_H
+#define UNIT_SAMPLE_H
+
+#include "blocks.h"
+#include "cluster/cluster.h"
+#include "ir/op.h"
+#include "schedule/schedule.h"
+
+// Of one unit and one micro-batch.
+typedef struct UnitSample {
+  double seconds[WORK_W + 1]; // forward, backward of inputs, gradients of weights
+  double kept;                // bytes from forward to backward, of values that its backward reads
+  double working[2];          // the largest other bytes during its forward, and its backward
+  double handed;              // bytes to later units
+  double weights;             // elements of the weights that it reads first
+} UnitSample;
+
+typedef struct Sample {
+  UnitSample *unit;      // by unit; zero for those that are not in the module
+  double lasting;        // bytes
+  double sums, update;   // seconds outside of the loop: transfers, ops
+  double seconds, bytes; // of the step, and of the rank that needs the most
+  double tied;           // elements of weights that the first and the last unit read
+  bool joint_update;     // updates run after the norm of all gradients
+} Sample;
+
+// Reads a planned module without stages, whose ops have the numbers of the model.  The number of
+// its time slices is lost.  Returns false if its step cannot be simulated.
+bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target, Arena *a,
+                 Sample *out);
+
+#endif

@@ -1,0 +1,263 @@
+// nnaot-plan blocks: what the units of a model cost inside of a pipeline stage, read from the
+// passes on cut-outs of the model (passes/planner/auto/tables.h).
+//
+//     unit  block  forward  backward  gradients    kept  …
+//     0         -    22 us      9 us      31 us    1 MB      embed
+//     1         0   101 us     98 us      99 us    9 MB      h.0/attn
+//     2         1   …
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/cluster.h"
+#include "cost/cost.h"
+#include "driver.h"
+#include "output.h"
+#include "planner/auto/tables.h"
+#include "planner/plan/factoring.h"
+#include "questions.h"
+
+// -- Options -----------------------------------------------------------------------------------
+
+// Of nnaot, with its defaults: the pipeline comes from them.
+static Settings settings = {
+#define OPT_FLAG(field, name, letter, initial, help)           .field = initial,
+#define OPT_INTEGER(field, name, letter, initial, value, help) .field = initial,
+#define OPT_NUMBER(field, name, letter, initial, value, help)  .field = initial,
+#define OPT_STRING(field, name, letter, initial, value, help)  .field = initial,
+#include "nnaot.def"
+};
+#undef GROUP
+#define GROUP(heading)                                                                             \
+  { .kind = OPTION_group, .name = (heading) }
+
+static const char *recompute = "none";
+static bool json;
+
+static const Option options[] = {
+    GROUP("The stage"),
+    NEEDED_INTEGER("ranks", 'g', &settings.ranks, "N", "ranks of a stage"),
+    NEEDED_STRING("plan", 0, &settings.plan, "NAME[=N],…", "how they share its work"),
+    INTEGER("micro-batches", 0, &settings.micro_batches, "M", "of a batch"),
+    STRING("cluster", 0, &settings.cluster, "NAME[:NxM]|FILE.lua",
+           "the devices; by default those of the target"),
+    STRING("target", 0, &settings.target_text, "cpu|cuda", "as of nnaot"),
+    STRING("recompute", 0, &recompute, "none|attention|layer",
+           "also price recomputation, up to this level"),
+    GROUP("The model"),
+    INTEGER("batch", 0, &settings.batch, "B", "rows of a batch, of all ranks; 0: as in the model"),
+    STRING("batch-dim", 0, &settings.batch_dim, "NAME", "the symbolic dimension that is the batch"),
+    LIST("dim", 0, &settings.dims, "NAME=VALUE", "the size of another symbolic dimension"),
+    LIST("bound", 0, &settings.bounds, "NAME=N", "the bound of a length that depends on data"),
+    FLAG("train-mode", 0, &settings.train_mode,
+         "Dropout and BatchNormalization behave as in training"),
+    STRING("dtype", 0, &settings.dtype, "f32|bf16|f16", "the type to compute in"),
+    GROUP("The step, as of nnaot"),
+    STRING("loss", 0, &settings.loss, "SPEC", "by default the model's only scalar output"),
+    STRING("optimizer", 0, &settings.optimizer, "NAME[:k=v,…]", "how weights are updated"),
+    NUMBER("clip-norm", 0, &settings.clip_norm, "X", "limit of the gradients' total norm; 0: none"),
+    LIST("freeze", 0, &settings.freeze, "GLOB", "weights that are not trained"),
+    GROUP("Output"),
+    FLAG("json", 0, &json, "print one object: units, and the whole step without stages"),
+};
+
+static const char *const level_name[N_RECOMPUTE_LEVELS] = {"none", "attention", "layer"};
+
+// Checks the words and numbers.  Returns an exit status, or 0.
+static int check(const Program *program, RecomputeLevel *level, Diag *d) {
+  Settings *s = &settings;
+  const struct {
+    const char *name;
+    int64_t value, least;
+  } numbers[] = {
+      {"ranks", s->ranks, 1}, {"micro-batches", s->micro_batches, 1}, {"batch", s->batch, 0}};
+  int status = 0;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (numbers[i].value < numbers[i].least || numbers[i].value > MAX_DEVICES)
+      status = usage_error(program, "--%s must be from %" PRId64 " to %d", numbers[i].name,
+                           numbers[i].least, MAX_DEVICES);
+  int k = 0;
+  while (k < N_RECOMPUTE_LEVELS && strcmp(recompute, level_name[k]) != 0)
+    k++;
+  if (k == N_RECOMPUTE_LEVELS)
+    status = usage_error(program, "--recompute is none, attention or layer, not '%s'", recompute);
+  *level = (RecomputeLevel)k;
+  if (strcmp(s->dtype, "f32") && strcmp(s->dtype, "bf16") && strcmp(s->dtype, "f16"))
+    status = usage_error(program, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
+  if (status) return status;
+  s->network = s->cluster;
+  return backend_target_parse(s->target_text, &s->backend.target, d) ? 0 : EXIT_FAILURE;
+}
+
+// -- The model and the pipeline ----------------------------------------------------------------
+
+static Module *read_front(Diag *d) {
+  const Settings *s = &settings;
+  OnnxOptions import = {.batch = s->batch,
+                        .batch_dim = s->batch_dim,
+                        .batch_first = true,
+                        .dims = s->dims.at,
+                        .n_dims = s->dims.n,
+                        .bounds = s->bounds.at,
+                        .n_bounds = s->bounds.n,
+                        .train_mode = s->train_mode,
+                        .unread = true,
+                        .weights = s->freeze.at,
+                        .n_weights = s->freeze.n,
+                        .target = &s->backend.target.target};
+  Module *m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &import, d);
+  if (!m) return NULL;
+  m->annotations = NULL;
+  PipelineOptions run = {.bisect_limit = -1, .verify_each = true};
+  if (m->phase == PHASE_typed && pipeline_run(m, "simplify,raise,simplify", &run, d)) return m;
+  if (m->phase != PHASE_typed)
+    diag_error(d, NULL, "'%s' is a module after 'shard': blocks are those of a model", s->model);
+  module_free(m);
+  return NULL;
+}
+
+static const char *pipeline_of(void *context, Arena *a, const char *plan, int64_t ranks,
+                               int64_t micro_batches, Diag *d) {
+  (void)context;
+  Choice c = {.name = plan, .micro_batches = micro_batches, .factoring = FACTORING_OPEN};
+  if (!plan_parse(a, plan, ranks, &c.plan, d)) return NULL;
+  for (int i = 0; i < c.plan.n; i++)
+    if (!plan_known(c.plan.at[i].program, a, d)) return NULL;
+  if (!factoring_number(a, &c.plan, &c.factoring, d)) return NULL;
+  return train_pipeline_from(a, &settings, &c, "loss");
+}
+
+// -- Output ------------------------------------------------------------------------------------
+
+static const char *seconds_text(Arena *a, double seconds) {
+  return str_format(a, "%.4g ms", 1e3 * seconds);
+}
+
+static const char *bytes_text(Arena *a, double bytes) {
+  return str_format(a, "%.4g MB", bytes / 1e6);
+}
+
+static bool same_costs(const UnitCost *x, const UnitCost *y) {
+  return x->block >= 0 && x->block == y->block;
+}
+
+// The units that an earlier one does not stand for; the last column says how often each occurs.
+static void print_table(Arena *a, const Table *t) {
+  static const char *const head[] = {"unit", "block",  "forward", "backward", "gradients",
+                                     "kept", "handed", "lasting", "sums",     "update"};
+  enum { N = sizeof head / sizeof *head };
+  for (int i = 0; i < N; i++)
+    printf("%*s", i < 2 ? 6 : 13, head[i]);
+  printf("  times  name\n");
+  const UnitCosts *c = &t->costs;
+  for (int i = 0; i < c->n; i++) {
+    const UnitCost *u = &c->at[i];
+    int times = 0, earlier = 0;
+    for (int k = 0; k < c->n; k++) {
+      times += k == i || same_costs(u, &c->at[k]);
+      earlier += k < i && same_costs(u, &c->at[k]);
+    }
+    if (earlier) continue;
+    printf("%6d", i);
+    printf("%6s", u->block < 0 ? "-" : str_format(a, "%d", u->block));
+    const double seconds[] = {u->forward, u->backward, u->weight_grad};
+    const double bytes[] = {u->kept[0], u->handed, u->lasting};
+    for (int k = 0; k < 3; k++)
+      printf("%13s", seconds_text(a, seconds[k]));
+    for (int k = 0; k < 3; k++)
+      printf("%13s", bytes_text(a, bytes[k]));
+    printf("%13s%13s  %5d  %s\n", seconds_text(a, u->sums), seconds_text(a, u->update), times,
+           u->name);
+  }
+  printf("without stages %s, %s a rank\n", seconds_text(a, t->seconds), bytes_text(a, t->bytes));
+}
+
+static void print_levels(const char *name, const double *value, RecomputeLevel last) {
+  printf(", \"%s\": [", name);
+  for (int k = 0; k <= (int)last; k++)
+    printf("%s%.9g", k ? ", " : "", value[k]);
+  printf("]");
+}
+
+static void print_json(Arena *a, const Table *t, RecomputeLevel last, int built) {
+  const UnitCosts *c = &t->costs;
+  printf("{\"seconds\": %.9g, \"bytes\": %.9g, \"built\": %d, \"hop_start\": %.9g, "
+         "\"hop_seconds_per_byte\": %.9g, \"tied_sums\": %.9g, \"units\": [",
+         t->seconds, t->bytes, built, c->hop_start, c->hop_seconds_per_byte, c->tied_sums);
+  for (int i = 0; i < c->n; i++) {
+    const UnitCost *u = &c->at[i];
+    printf("%s\n  {\"name\": %s, \"block\": %d, \"forward\": %.9g, \"backward\": %.9g, "
+           "\"weight_grad\": %.9g",
+           i ? "," : "", json_string(a, u->name), u->block, u->forward, u->backward,
+           u->weight_grad);
+    print_levels("again", u->again, last);
+    print_levels("kept", u->kept, last);
+    printf(", \"working\": [%.9g, %.9g], \"handed\": %.9g, \"lasting\": %.9g, \"sums\": %.9g, "
+           "\"update\": %.9g}",
+           u->working[0], u->working[1], u->handed, u->lasting, u->sums, u->update);
+  }
+  printf("]}\n");
+}
+
+// -- The question ------------------------------------------------------------------------------
+
+static bool answer_blocks(RecomputeLevel level, Arena *a, Diag *d) {
+  const Settings *s = &settings;
+  const Target target = s->backend.target.target;
+  const char *name = s->cluster ? s->cluster : target_info[target].cluster;
+  const Cluster *cluster = cluster_read(a, name, "--cluster", d);
+  if (!cluster) return false;
+  if (!cost_known(cluster))
+    return diag_error(d, NULL,
+                      "'%s' does not say how fast its devices are: that is memory_speed "
+                      "and f32",
+                      name);
+  if (s->ranks > cluster_devices(cluster))
+    return diag_error(d, NULL, "'%s' has %d device%s for %" PRId64 " ranks", name,
+                      cluster_devices(cluster), cluster_devices(cluster) == 1 ? "" : "s", s->ranks);
+  Module *front = read_front(d);
+  if (!front) return false;
+  TableOptions o = {.cluster = cluster, .target = target, .pipeline = pipeline_of};
+  Tables *tables = tables_new(front, &o, a);
+  const char *why;
+  TableShape shape = {s->plan, s->ranks, s->micro_batches, level};
+  const Table *table = tables_get(tables, &shape, &why);
+  if (!table)
+    diag_error(d, NULL, "%s", why);
+  else if (json)
+    print_json(a, table, level, tables_built(tables));
+  else
+    print_table(a, table);
+  module_free(front);
+  return table && output_flush(d);
+}
+
+static int answer(const Program *program, const char *file) {
+  if (!*file) return usage_error(program, "no model is given");
+  settings.model = file;
+  Diag *d = diag_new(stderr);
+  Arena *a = arena_new();
+  RecomputeLevel level;
+  int status = check(program, &level, d);
+  if (!status && !answer_blocks(level, a, d)) status = EXIT_FAILURE;
+  arena_free(a);
+  diag_free(d);
+  return status;
+}
+
+const Question question_blocks = {
+    {"nnaot-plan blocks",
+     "nnaot-plan blocks MODEL -g N --plan NAME[=N],… [--batch B] [--micro-batches M] [--cluster "
+     "NAME]\n                         [--target NAME] [--loss SPEC] [--optimizer NAME] "
+     "[--dtype NAME] [--json]",
+     "Prints the seconds and bytes of each unit of a model on a rank of a pipeline stage, for one "
+     "plan inside\nof stages: of a layer, or of a part that a stage may end after. They come from "
+     "the passes, on the\nmodel with few of its layers.",
+     options, sizeof options / sizeof *options, NULL, NULL},
+    "what the layers of a model cost inside of a stage",
+    true,
+    answer,
+};
