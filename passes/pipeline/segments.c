@@ -187,17 +187,20 @@ static void find_places(Finder *f) {
 
 enum { NO_SUM = -1, MANY = -2 };
 
-// The only sum over time that depends on the op, by id; or MANY.
+// The only sum over time that depends on the op, by id; or MANY.  A product of the gradients of a
+// weight and of its bias has one for each: it counts as that of the bias.
 static int sum_of(const Finder *f, const Op *op, const int *sum) {
   int only = NO_SUM;
   if (op_info[op->kind].traits & ACCUMULATES) return (int)op->id;
-  for (int i = 0; i < op->n_out; i++)
+  for (int i = 0; i < op->n_out; i++) {
+    if (op->kind == OP_linear_back_w_bias && i == 1) only = NO_SUM;
     for_each_use(u, op->out[i]) {
       if (!loops(f, u->user) || set_of(f, u->user) != set_of(f, op)) return MANY;
       int own = sum[u->user->id];
       if (own == MANY || (only != NO_SUM && only != own)) return MANY;
       only = own;
     }
+  }
   return only == NO_SUM ? MANY : only;
 }
 

@@ -33,8 +33,9 @@
 // Stages count from 0, in the order of their forwards. A backward belongs to the stage with the
 // most ops of which it has gradients, or else to the one from which it reads the most forward
 // values, without those of weights alone: a value that many layers read, such as the seed of
-// dropouts, is of the first. With `split`, backward ops that serve only one gradient of a weight
-// are separate segments (W): no other gradient waits for them.
+// dropouts, is of the first. With `split`, backward ops that serve only one gradient of a weight,
+// or those of a weight and of its bias, are separate segments (W): no other gradient waits for
+// them.
 //
 // With `by_piece`, each piece of the model has segments of its own, and pieces run in turn: forward
 // from the first, backward from the last. An op of no piece, such as a sum over pieces, has the
