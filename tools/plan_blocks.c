@@ -184,9 +184,11 @@ static void print_levels(const char *name, const double *value, RecomputeLevel l
 
 static void print_json(Arena *a, const Table *t, RecomputeLevel last, int built) {
   const UnitCosts *c = &t->costs;
-  printf("{\"seconds\": %.9g, \"bytes\": %.9g, \"built\": %d, \"hop_start\": %.9g, "
-         "\"hop_seconds_per_byte\": %.9g, \"tied_sums\": %.9g, \"units\": [",
-         t->seconds, t->bytes, built, c->hop_start, c->hop_seconds_per_byte, c->tied_sums);
+  printf(
+      "{\"seconds\": %.9g, \"bytes\": %.9g, \"built\": %d, \"hop_start\": %.9g, "
+      "\"hop_seconds_per_byte\": %.9g, \"tied_sums\": %.9g, \"tied_lasting\": %.9g, \"units\": [",
+      t->seconds, t->bytes, built, c->hop_start, c->hop_seconds_per_byte, c->tied_sums,
+      c->tied_lasting);
   for (int i = 0; i < c->n; i++) {
     const UnitCost *u = &c->at[i];
     printf("%s\n  {\"name\": %s, \"block\": %d, \"forward\": %.9g, \"backward\": %.9g, "
@@ -195,9 +197,10 @@ static void print_json(Arena *a, const Table *t, RecomputeLevel last, int built)
            u->weight_grad);
     print_levels("again", u->again, last);
     print_levels("kept", u->kept, last);
-    printf(", \"working\": [%.9g, %.9g], \"handed\": %.9g, \"lasting\": %.9g, \"sums\": %.9g, "
+    printf(", \"waiting\": %.9g, \"working\": [%.9g, %.9g], \"handed\": %.9g, \"lasting\": %.9g, "
+           "\"sums\": %.9g, "
            "\"update\": %.9g}",
-           u->working[0], u->working[1], u->handed, u->lasting, u->sums, u->update);
+           u->waiting, u->working[0], u->working[1], u->handed, u->lasting, u->sums, u->update);
   }
   printf("]}\n");
 }

@@ -96,6 +96,7 @@ typedef enum Figure {
   FIG_backward,
   FIG_weight_grad,
   FIG_kept,
+  FIG_waiting,
   FIG_lasting,
   FIG_sums,
   FIG_update,
@@ -110,6 +111,7 @@ static double own(const Sample *s, int unit, Figure f) {
   case FIG_backward: return u->seconds[WORK_B];
   case FIG_weight_grad: return u->seconds[WORK_W];
   case FIG_kept: return u->kept;
+  case FIG_waiting: return u->waiting;
   case FIG_lasting:
   case FIG_sums:
   case FIG_update:
@@ -174,11 +176,13 @@ static void share_out(const Tables *t, const CutOuts *c, Figure f, double *out, 
     }
 }
 
-// The sample that shows a unit among neighbours of its kind, and the unit in it.
+// The sample of a unit, as it is among neighbours of its kind.
 static const UnitSample *typical(const Tables *t, const CutOuts *c, int unit) {
   const ModelUnits *b = t->blocks;
   const Unit *u = &b->unit[unit];
-  if (u->run < 0 || !c->more[u->run]) return &c->few.unit[unit];
+  if (u->run < 0) return &c->few.unit[unit];
+  // The last occurrence of all that are there, the second of three.
+  if (!c->more[u->run]) return &c->few.unit[unit_at(b, u->run, b->run[u->run].n - 1, u->part)];
   return &c->one_more[u->run].unit[unit_at(b, u->run, 1, u->part)];
 }
 
@@ -212,6 +216,17 @@ static void price_hops(const Tables *t, const TableShape *shape, UnitCosts *out,
   if (2 * shape->ranks > cluster_devices(t->o.cluster)) return; // there is no other stage
   out->hop_start = hop_seconds(t, n, 0, a);
   out->hop_seconds_per_byte = (hop_seconds(t, n, LARGE, a) - out->hop_start) / LARGE;
+}
+
+// Two stages that read one weight add up its gradients: each sends them to the other.
+static void price_tied(const Tables *t, const Sample *few, UnitCosts *out) {
+  double weights = 0;
+  if (few->tied <= 0) return;
+  out->tied_sums = out->hop_start + few->tied * sizeof(float) * out->hop_seconds_per_byte;
+  // Its bytes are as those of the other weights.
+  for (int i = 0; i < t->blocks->n_units; i++)
+    weights += few->unit[i].weights;
+  out->tied_lasting = weights > 0 ? few->lasting * few->tied / weights : 0;
 }
 
 // -- Tables ------------------------------------------------------------------------------------
@@ -257,6 +272,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
                          .forward = figure[FIG_forward][i],
                          .backward = figure[FIG_backward][i],
                          .weight_grad = figure[FIG_weight_grad][i],
+                         .waiting = figure[FIG_waiting][i],
                          .working = {s->working[0], s->working[1]},
                          .handed = i + 1 < b->n_units ? s->handed : 0,
                          .may_end = i + 1 < b->n_units,
@@ -275,10 +291,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
   if (ok) {
     out->costs = (UnitCosts){.n = b->n_units, .at = unit, .joint_update = c.few.joint_update};
     price_hops(t, shape, &out->costs, a);
-    // Two stages add up the gradients of a weight that both read: each sends it to the other.
-    if (c.few.tied > 0)
-      out->costs.tied_sums =
-          out->costs.hop_start + c.few.tied * sizeof(float) * out->costs.hop_seconds_per_byte;
+    price_tied(t, &c.few, &out->costs);
     out->seconds = extended(t, &c, c.few.seconds, offsetof(Sample, seconds));
     out->bytes = extended(t, &c, c.few.bytes, offsetof(Sample, bytes));
   }

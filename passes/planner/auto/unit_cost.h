@@ -27,6 +27,9 @@ typedef struct UnitCost {
   double again[N_RECOMPUTE_LEVELS]; // additional seconds in backward, if it is recomputed so far
   // Bytes saved from forward to backward, per micro-batch: its input included, its output not.
   double kept[N_RECOMPUTE_LEVELS];
+  // Bytes per micro-batch from backward to the gradients of weights, if these run later: what they
+  // read, which is a part of what is kept, and gradients.
+  double waiting;
   double working[2]; // the largest other bytes during forward, and during backward
   double handed;     // bytes per rank from it to the next unit, and of their gradient
   bool may_end;      // a stage may end after it
@@ -40,6 +43,7 @@ typedef struct UnitCosts {
   const UnitCost *at;
   double hop_start, hop_seconds_per_byte; // of a transfer between neighbouring stages
   double tied_sums; // seconds of sums between the first and the last stage (tied embedding), or 0
+  double tied_lasting; // bytes of it on the last stage, if that is not the first, too
   // All updates wait for all sums, as for the norm of all gradients.
   bool joint_update;
 } UnitCosts;

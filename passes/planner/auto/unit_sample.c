@@ -200,6 +200,22 @@ static void read_bytes(Reader *r) {
   }
 }
 
+// Sums up what gradients of weights read of a slice, each value or view once.
+static void read_waiting(const Reader *r) {
+  bool *seen = arena_array(r->a, bool, r->g->n_values);
+  for_each_op(op, r->g) {
+    if (!loops(r, op) || kind_of(r, op) != WORK_W) continue;
+    for (int i = 0; i < op->n_in; i++) {
+      int64_t from;
+      const Value *v = view_root(op->in[i].value, &from);
+      bool of_slice = v->def ? loops(r, v->def) && kind_of(r, v->def) != WORK_W : !value_lasts(v);
+      if (!of_slice || seen[v->id]) continue;
+      seen[v->id] = true;
+      r->out->unit[unit_of(r, op)].waiting += (double)type_bytes(v->type);
+    }
+  }
+}
+
 // -- Values between units, and weights ---------------------------------------------------------
 
 // Sets the bytes that go from a unit to later ones: as many elements as in the model, in the layout
@@ -280,6 +296,7 @@ bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target
       if (loops(&r, op) && kind_of(&r, op) != WORK_F) r.border = op_time(op);
     read_seconds(&r, &t);
     read_bytes(&r);
+    read_waiting(&r);
     read_handed(&r);
     read_weights(&r);
   }

@@ -12,6 +12,7 @@
 typedef struct UnitSample {
   double seconds[WORK_W + 1]; // forward, backward of inputs, gradients of weights
   double kept;                // bytes from forward to backward, of values that its backward reads
+  double waiting;             // bytes that gradients of weights read
   double working[2];          // the largest other bytes during its forward, and its backward
   double handed;              // bytes to later units
   double weights;             // elements of the weights that it reads first
@@ -22,7 +23,7 @@ typedef struct Sample {
   double lasting;        // bytes
   double sums, update;   // seconds outside of the loop: transfers, ops
   double seconds, bytes; // of the step, and of the rank that needs the most
-  double tied;           // elements of weights that the first and the last unit read
+  double tied;           // elements of weights that the last unit reads, and an earlier one
   bool joint_update;     // updates run after the norm of all gradients
 } Sample;
 
