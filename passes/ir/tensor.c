@@ -44,6 +44,14 @@ uint16_t double_to_bf16(double x) {
   return round_to_16(x, 8, 7);
 }
 
+uint16_t float_to_bf16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  if (isnan(x)) return double_to_bf16(x);
+  // The exponents are those of f32, so the lower half of the bits is rounded off.
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 float half_to_float(uint16_t h) {
   int exponent = h >> 10 & 31, mantissa = h & 1023;
   // Infinities and NaN, subnormal numbers, normal numbers.

@@ -51,6 +51,7 @@
 // it again.  This pass sees the whole step, including backward and embeddings, so the residual
 // stream has 16 bits from its start, and each cast is shared by all its readers.
 
+#include <float.h>
 #include <math.h>
 
 #include "ir/analysis/rewrite.h"
@@ -183,6 +184,11 @@ static double within(double x, DType t) {
   return isfinite(x) && fabs(x) > largest ? copysign(largest, x) : x;
 }
 
+static float within_bf16(float x) {
+  const float largest = 0x1.fep127f;
+  return x > largest && x <= FLT_MAX ? largest : x < -largest && x >= -FLT_MAX ? -largest : x;
+}
+
 // Returns `v`, an original value, as type `to`, by its one cast.
 static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
   if (v->type->dtype == to) return v;
@@ -212,8 +218,13 @@ static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
     // A constant is rounded here, element by element.
     Tensor from, low = tensor_new(p->scratch, type_new(p->g->module, to, t->ndim, t->dim));
     constant_tensor(v, &from, p->scratch);
+    // Tables of positions have millions of elements.
+    bool is_f32 = from.type->dtype == DT_f32 && to == DT_bf16;
     for (int64_t i = 0, n = type_count(t); i < n; i++)
-      tensor_set_f(&low, i, within(tensor_f(&from, i), to));
+      if (is_f32)
+        ((uint16_t *)low.data)[i] = float_to_bf16(within_bf16(((const float *)from.data)[i]));
+      else
+        tensor_set_f(&low, i, within(tensor_f(&from, i), to));
     return *made = build_constant(&b, low.type, low.data);
   }
   p->n_casts++;

@@ -130,6 +130,18 @@ static void bf16_rounds_to_the_nearest_and_to_even(void **state) {
       assert_int_equal(double_to_bf16(bf16_to_float((uint16_t)h)), h);
 }
 
+static void a_float_is_rounded_as_a_double(void **state) {
+  (void)state;
+  static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+  for (uint32_t h = 0; h < 0x10000; h++)
+    for (size_t i = 0; i < sizeof low / sizeof *low; i++) {
+      uint32_t bits = h << 16 | low[i];
+      float x;
+      memcpy(&x, &bits, sizeof x);
+      assert_int_equal(float_to_bf16(x), double_to_bf16(x));
+    }
+}
+
 // By way of float the value would be 1 + 2^-11, a tie, and then 1.
 static void a_double_is_rounded_once(void **state) {
   (void)state;
@@ -488,6 +500,7 @@ TEST_GROUP(reference) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(halves_round_to_the_nearest_and_to_even),
       cmocka_unit_test(bf16_rounds_to_the_nearest_and_to_even),
+      cmocka_unit_test(a_float_is_rounded_as_a_double),
       cmocka_unit_test(a_double_is_rounded_once),
       cmocka_unit_test(what_is_cast_is_cut_or_wraps),
       cmocka_unit_test(integers_divide_by_zero_with_an_error),
