@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cluster/cluster.h"
 #include "cost/cost.h"
@@ -35,7 +36,7 @@ static Settings settings = {
   { .kind = OPTION_group, .name = (heading) }
 
 static const char *recompute = "none";
-static bool json;
+static bool json, timed;
 
 static const Option options[] = {
     GROUP("The stage"),
@@ -62,6 +63,8 @@ static const Option options[] = {
     LIST("freeze", 0, &settings.freeze, "GLOB", "weights that are not trained"),
     GROUP("Output"),
     FLAG("json", 0, &json, "print one object: units, and the whole step without stages"),
+    FLAG("time", 0, &timed,
+         "print the processor's seconds for the units and for the table on stderr"),
 };
 
 static const char *const level_name[N_RECOMPUTE_LEVELS] = {"none", "attention", "layer"};
@@ -224,10 +227,16 @@ static bool answer_blocks(RecomputeLevel level, Arena *a, Diag *d) {
   Module *front = read_front(d);
   if (!front) return false;
   TableOptions o = {.cluster = cluster, .target = target, .pipeline = pipeline_of};
+  clock_t begin = clock();
   Tables *tables = tables_new(front, &o, a);
+  clock_t found = clock();
   const char *why;
   TableShape shape = {s->plan, s->ranks, s->micro_batches, level};
   const Table *table = tables_get(tables, &shape, &why);
+  if (timed)
+    fprintf(stderr, "units %.4f s; table %.4f s, %d cut-outs\n",
+            (double)(found - begin) / CLOCKS_PER_SEC, (double)(clock() - found) / CLOCKS_PER_SEC,
+            tables_built(tables));
   if (!table)
     diag_error(d, NULL, "%s", why);
   else if (json)

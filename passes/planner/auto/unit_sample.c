@@ -105,7 +105,9 @@ static void read_slice(const Reader *r, const StepTimeline *t, double from, doub
 }
 
 static void read_seconds(const Reader *r, const StepTimeline *t) {
-  double from[2] = {0}, to[2] = {0}, end = 0, begin = INFINITY; // of the first slice and of `slice`
+  // Of the first slice, of `slice`, and of the last.
+  double from[3] = {0}, to[3] = {0}, end = 0, begin = INFINITY;
+  const int slices[3] = {0, r->slice, module_slices(r->m) - 1};
   double computes = 0;
   for (int i = 0; i < t->event.n; i++) {
     const StepEvent *e = &t->event.at[i];
@@ -117,8 +119,8 @@ static void read_seconds(const Reader *r, const StepTimeline *t) {
     if (e->op) continue;
     begin = fmin(begin, e->from);
     end = fmax(end, e->to);
-    for (int k = 0; k < 2; k++)
-      if (e->slice == (k ? r->slice : 0)) {
+    for (int k = 0; k < 3; k++)
+      if (e->slice == slices[k]) {
         from[k] = e->from;
         to[k] = e->to;
       }
@@ -128,6 +130,8 @@ static void read_seconds(const Reader *r, const StepTimeline *t) {
   r->out->sums = fmax(outside - computes, 0);
   // The first slice writes sums of gradients that the others add to.
   r->out->update = fmax(computes + (to[0] - from[0]) - (to[1] - from[1]), 0);
+  // The slices that were left out take as long as the last one.
+  r->out->seconds = t->cost.seconds + (r->n_slices - module_slices(r->m)) * (to[2] - from[2]);
 }
 
 // -- Bytes -------------------------------------------------------------------------------------
@@ -277,16 +281,14 @@ bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target
                  Sample *out) {
   Reader r = {.m = m, .g = m->graphs, .b = b, .a = arena_new(), .out = out};
   *out = (Sample){.unit = arena_array(a, UnitSample, b->n_units)};
-  StepCost cost;
   StepTimeline t;
   graph_renumber(r.g);
-  bool ok = step_cost(m, c, target, r.a, &cost);
-  out->seconds = ok ? cost.seconds : 0;
   out->bytes = (double)needs_most(m, c).peak_bytes;
   out->joint_update = graph_find_output(r.g, "grad_norm") != NULL;
   r.n_slices = module_slices(m);
   limit_slices(m, ENOUGH_SLICES);
-  if (ok && step_timeline(m, c, target, r.a, &t)) {
+  bool ok = step_timeline(m, c, target, r.a, &t);
+  if (ok) {
     find_units(&r);
     r.part = graph_step_parts(r.g, r.a);
     r.segments = segments_find(r.g, true, false, r.a);
