@@ -201,9 +201,10 @@ static void print_json(Arena *a, const Table *t, RecomputeLevel last, int built)
     print_levels("again", u->again, last);
     print_levels("kept", u->kept, last);
     printf(", \"waiting\": %.9g, \"working\": [%.9g, %.9g], \"handed\": %.9g, \"lasting\": %.9g, "
-           "\"sums\": %.9g, "
+           "\"updating\": %.9g, \"sums\": %.9g, "
            "\"update\": %.9g}",
-           u->waiting, u->working[0], u->working[1], u->handed, u->lasting, u->sums, u->update);
+           u->waiting, u->working[0], u->working[1], u->handed, u->lasting, u->updating, u->sums,
+           u->update);
   }
   printf("]}\n");
 }

@@ -83,7 +83,8 @@ def summed(units, micro_batches):
     for u in units:
         kept += u["kept"][0]
         most = max(most, kept + max(u["working"]))
-    return micro_batches * loop + sum(u["sums"] + u["update"] for u in units), most + sum(u["lasting"] for u in units)
+    return micro_batches * loop + sum(u["sums"] + u["update"] for u in units), \
+        max(most, sum(u["updating"] for u in units)) + sum(u["lasting"] for u in units)
 
 
 def main():

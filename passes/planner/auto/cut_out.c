@@ -6,7 +6,7 @@
 
 // The model's ops and their copies, whose lists have the same order.
 typedef struct Copies {
-  Op **of; // by op id
+  Op **of; // by op id; NULL: left out
 } Copies;
 
 static Copies copies_of(const Graph *model, const Graph *copy, Arena *a) {
@@ -15,6 +15,20 @@ static Copies copies_of(const Graph *model, const Graph *copy, Arena *a) {
   for (const Op *op = model->first; op; op = op->next, to = to->next)
     c.of[op->id] = to;
   return c;
+}
+
+static bool is_in_order(Graph *g) {
+  graph_renumber(g);
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_in; i++)
+      if (op->in[i].value->def && op->in[i].value->def->id >= op->id) return false;
+  return true;
+}
+
+// In the order of units, every reader of an occurrence is after those before it.
+static void put_in_order(const ModelUnits *b, const Copies *c) {
+  for (int i = 0; i < b->n_order; i++)
+    if (c->of[b->order[i]->id]) op_move_before(c->of[b->order[i]->id], NULL);
 }
 
 // Lets the readers of an occurrence read `by` instead, and erases it.
@@ -26,8 +40,10 @@ static void leave_out(const Copies *c, const Occurrence *o, const Occurrence *by
   for (int i = 0; i < n; i++)
     for (int k = 0; k < op[i]->n_out; k++)
       value_replace(c->of[op[i]->id]->out[k], c->of[other[i]->id]->out[k]);
-  for (int i = 0; i < n; i++)
+  for (int i = 0; i < n; i++) {
     op_erase(c->of[op[i]->id]);
+    c->of[op[i]->id] = NULL;
+  }
 }
 
 Module *cut_out(const ModelUnits *b, const int *keep) {
@@ -35,12 +51,10 @@ Module *cut_out(const ModelUnits *b, const int *keep) {
   Module *m = module_clone(b->front);
   Graph *g = m->graphs;
   Copies c = copies_of(b->front->graphs, g, scratch);
-  // In the order of units, every reader of an occurrence is after the ones before it.
-  for (int i = 0; i < b->n_order; i++)
-    op_move_before(c.of[b->order[i]->id], NULL);
   for (int r = 0; r < b->n_runs; r++)
     for (int i = keep[r]; i < b->run[r].n; i++)
       leave_out(&c, b->run[r].at[i], b->run[r].at[keep[r] - 1], scratch);
+  if (!is_in_order(g)) put_in_order(b, &c);
   // Updates of parameters that nothing reads any more, such as running statistics.
   for (int i = g->n_results; i-- > 0;)
     if (g->results[i]->target && !value_used(g->results[i]->target)) graph_erase_result(g, i);

@@ -98,6 +98,7 @@ typedef enum Figure {
   FIG_kept,
   FIG_waiting,
   FIG_lasting,
+  FIG_updating,
   FIG_sums,
   FIG_update,
   N_FIGURES,
@@ -113,6 +114,7 @@ static double own(const Sample *s, int unit, Figure f) {
   case FIG_kept: return u->kept;
   case FIG_waiting: return u->waiting;
   case FIG_lasting:
+  case FIG_updating:
   case FIG_sums:
   case FIG_update:
   case N_FIGURES: break;
@@ -123,6 +125,7 @@ static double own(const Sample *s, int unit, Figure f) {
 static double whole(const Sample *s, int n_units, Figure f) {
   double sum = 0;
   if (f == FIG_lasting) return s->lasting;
+  if (f == FIG_updating) return s->updating;
   if (f == FIG_sums) return s->sums;
   if (f == FIG_update) return s->update;
   for (int i = 0; i < n_units; i++)
@@ -277,6 +280,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
                          .handed = i + 1 < b->n_units ? s->handed : 0,
                          .may_end = i + 1 < b->n_units,
                          .lasting = figure[FIG_lasting][i],
+                         .updating = figure[FIG_updating][i],
                          .sums = figure[FIG_sums][i],
                          .update = figure[FIG_update][i]};
     unit[i].kept[RECOMPUTE_none] = figure[FIG_kept][i];

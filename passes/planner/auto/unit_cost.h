@@ -34,6 +34,7 @@ typedef struct UnitCost {
   double handed;     // bytes per rank from it to the next unit, and of their gradient
   bool may_end;      // a stage may end after it
   double lasting;    // bytes of the whole step: weights, masters, states, gradients
+  double updating;   // further bytes after the last micro-batch, at most
   double sums;       // seconds after the last micro-batch: sums over replicas, gathers
   double update;     // seconds of the optimizer
 } UnitCost;

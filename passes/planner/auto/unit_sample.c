@@ -30,7 +30,8 @@ typedef struct Reader {
   int64_t border; // op time of the first op of backward
   Sample *out;
   // Of the live ranges:
-  int action;
+  int action, last_action;
+  double *after;  // by op time: bytes of all values in the last action, the update
   double *change; // by op time: bytes of the slice's values
   Vec(const MemBlock *) kept;
 } Reader;
@@ -140,6 +141,12 @@ static void add_life(const MemBlock *b, Lived life, void *context) {
   Reader *r = context;
   double bytes = (double)(b->to - b->from);
   Moment border = {r->action, r->border};
+  int64_t end = graph_end(r->g);
+  // What is there in the update, from its beginning or from an op of it on.
+  if (life.to.action == r->last_action) {
+    r->after[life.from.action == r->last_action ? life.from.at : 0] += bytes;
+    r->after[(life.to.at < end ? life.to.at : end) + 1] -= bytes;
+  }
   bool at_border = !moment_before(border, life.from) && !moment_before(life.to, border);
   if (b->lasts) {
     if (at_border) r->out->lasting += bytes;
@@ -152,7 +159,7 @@ static void add_life(const MemBlock *b, Lived life, void *context) {
     return;
   }
   if (at_border && life.from.at < r->border) vec_push(r->a, &r->kept, b);
-  int64_t last = graph_end(r->g), to = life.to.at < last ? life.to.at : last;
+  int64_t to = life.to.at < end ? life.to.at : end;
   r->change[life.from.at] += bytes;
   r->change[to + 1] -= bytes;
 }
@@ -187,6 +194,8 @@ static void read_bytes(Reader *r) {
   int device = module_devices(r->m, r->a, &n)[0];
   LaneLives *lives = lane_lives_new(r->a, r->g, r->part, device, false);
   r->action = lane_lives_run(lives)->run_of[0][r->slice];
+  r->last_action = lane_lives_run(lives)->n_actions - 1;
+  r->after = arena_array(r->a, double, graph_end(r->g) + 2);
   r->change = arena_array(r->a, double, graph_end(r->g) + 2);
   for_each_life(lives, add_life, r);
   read_kept(r);
@@ -201,6 +210,11 @@ static void read_bytes(Reader *r) {
       now += r->change[at];
     double *most = &r->out->unit[unit_of(r, op)].working[kind_of(r, op) != WORK_F];
     if (loops(r, op)) *most = fmax(*most, now - kept[unit_of(r, op)]);
+  }
+  now = 0;
+  for (at = 0; at <= graph_end(r->g); at++) {
+    now += r->after[at];
+    r->out->updating = fmax(r->out->updating, now - r->out->lasting);
   }
 }
 

@@ -20,6 +20,7 @@ typedef struct UnitSample {
 
 typedef struct Sample {
   UnitSample *unit;      // by unit; zero for those that are not in the module
+  double updating;       // further bytes in sums and updates, at most
   double lasting;        // bytes
   double sums, update;   // seconds outside of the loop: transfers, ops
   double seconds, bytes; // of the step, and of the rank that needs the most
