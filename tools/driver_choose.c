@@ -169,6 +169,17 @@ static const char *pipeline_of(void *context, const Candidate *c) {
   return train_pipeline(common->a, &s, &choice);
 }
 
+// The pipeline of a plan inside of stages, for tables.
+static const char *table_pipeline_of(void *context, Arena *a, const char *plan, int64_t ranks,
+                                     int64_t micro_batches, Diag *d) {
+  const Common *common = context;
+  Choice c = {.name = plan, .micro_batches = micro_batches, .factoring = FACTORING_OPEN};
+  Settings s = *common->s;
+  s.explain = NULL;
+  if (!plan_parse(a, plan, ranks, &c.plan, d)) return NULL;
+  return train_pipeline_from(a, &s, &c, "loss");
+}
+
 static const PipelineOptions *run_of(void *context) {
   Common *common = context;
   return run_options(common->s, common->compiled, common->a);
@@ -217,11 +228,14 @@ static void show_progress(void *context, const Candidate *c, double bound) {
 static void say_certificate(const Certificate *c, const char *plan, int64_t micro_batches) {
   if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
   if (!c->points || c->best <= 0 || c->bound <= 0) return;
+  double least = c->priced > 0 && c->priced < c->best ? c->priced : c->best;
   fprintf(stderr,
-          "%s in %" PRId64 " micro-batch%s: %.3f ms; of %d plans considered none is more than "
-          "%.0f %% better%s\n",
+          "%s in %" PRId64
+          " micro-batch%s: %.3f ms; of %d plans considered none is priced more than "
+          "%.1f %% better, and none can be more than %.0f %% better%s\n",
           plan, micro_batches, micro_batches == 1 ? "" : "es", 1e3 * c->best, c->points,
-          ceil(100 * (1 - c->bound / c->best)), c->stopped ? " (the search ended early)" : "");
+          100 * (1 - least / c->best), ceil(100 * (1 - c->bound / c->best)),
+          c->stopped ? " (the search ended early)" : "");
 }
 
 // Whether the memory of the given cluster is a limit.
@@ -254,6 +268,7 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
                      .limited = is_limited(s, cluster),
                      .target = s->backend.target.target,
                      .pipeline = pipeline_of,
+                     .tables = table_pipeline_of,
                      .stop = wants_to_stop,
                      .progress = is_auto(s) ? show_progress : NULL,
                      .run = watched || s->report ? NULL : run_of,

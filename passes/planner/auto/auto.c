@@ -8,6 +8,7 @@
 #include "cost/cost.h"
 #include "estimate.h"
 #include "evaluate.h"
+#include "prices.h"
 #include "space.h"
 
 #define MOST_BUILT 8    // plans that the search builds: a few seconds each for the largest models
@@ -24,12 +25,18 @@ typedef struct Correction {
   double least;
 } Correction;
 
-// A point, and its numbers of both tiers.
+// The number by which a point is in the heap.
+typedef enum Tier { TIER_bound, TIER_closed, TIER_priced } Tier;
+
+// A point, and its numbers so far.
 typedef struct Priced {
   Point at;
   Bound bound;
-  Estimate estimate;
-  bool estimated, out, built;
+  Tier tier;
+  double seconds; // of that tier, but the first
+  bool out;       // the bound proves that it lacks memory
+  bool dropped;   // it lacks memory, or is refused, by tables or an estimate
+  bool built;
 } Priced;
 
 struct AutoSearch {
@@ -37,13 +44,14 @@ struct AutoSearch {
   const ChooseOptions *o;
   Arena *a;
   const StepWork *work;
+  Prices *prices; // or NULL
   Vec(Priced) points;
   int *heap, n_heap; // of points: a binary heap by key
   Vec(Correction) seconds;
   double bytes[N_POINT_KINDS];
   bool goes_first;  // before candidates without stages
   double one_stage; // seconds of the fastest of these so far; 0: none was made
-  int n_impossible, n_unlikely, n_built, n_failed, n_excluded;
+  int n_impossible, n_unlikely, n_refused, n_estimated, n_built, n_failed, n_excluded;
 };
 
 // Returns the correction of points like this one; NULL: none was built.
@@ -55,13 +63,13 @@ static Correction *find_correction(const AutoSearch *s, const Point *p) {
   return NULL;
 }
 
-static double corrected(const AutoSearch *s, const Point *p, const Estimate *e) {
+static double corrected(const AutoSearch *s, const Point *p, double seconds) {
   const Correction *c = find_correction(s, p);
-  return e->seconds * (c ? c->least : 1);
+  return seconds * (c ? c->least : 1);
 }
 
 static double key_of(const AutoSearch *s, const Priced *p) {
-  double seconds = p->estimated ? corrected(s, &p->at, &p->estimate) : 0;
+  double seconds = p->tier == TIER_priced ? corrected(s, &p->at, p->seconds) : p->seconds;
   return fmax(seconds, p->bound.seconds);
 }
 
@@ -129,6 +137,7 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
   AutoSearch *s = arena_one(a, AutoSearch);
   *s = (AutoSearch){.model = model, .o = o, .a = a, .work = find_work(model, o, a)};
   if (!s->work) return NULL;
+  s->prices = prices_new(model, o, a);
   SpaceOptions space = {.ranks = o->ranks,
                         .rows = o->batch,
                         .micro_batches = o->micro_batches,
@@ -147,23 +156,28 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
   return s;
 }
 
-// Gives the point its estimate. Returns whether it may have the memory.
-static bool estimate_point(AutoSearch *s, Priced *p) {
-  if (!p->estimated) {
-    p->estimate = estimate_find(s->work, s->o->cluster, &p->at);
-    p->estimated = true;
+// Finds the closed form of a point, or its price: by tables of the model's units, or else an
+// estimate for both.
+static PriceStatus price_point(AutoSearch *s, const Point *p, bool closed, double *seconds) {
+  Price price;
+  PriceStatus status = s->prices ? prices_find(s->prices, p, !closed, &price) : PRICE_unknown;
+  if (status != PRICE_unknown) {
+    *seconds = closed ? price.bound : price.seconds;
+    return status;
   }
-  double factor = fmax(s->bytes[p->at.kind], MEMORY_ERR);
-  return p->estimate.bytes * factor <= memory_of(s);
+  Estimate e = estimate_find(s->work, s->o->cluster, p);
+  double factor = fmax(s->bytes[p->kind], MEMORY_ERR);
+  *seconds = e.seconds;
+  return e.bytes * factor <= memory_of(s) ? PRICE_known : PRICE_unfit;
 }
 
 bool auto_prefers_stages(AutoSearch *s) {
   double with = INFINITY, without = INFINITY;
   for (int i = 0; i < s->points.n; i++) {
-    Priced p = s->points.at[i];
-    double *least = p.at.stages > 1 ? &with : &without;
-    if (!p.out && p.bound.seconds < *least && estimate_point(s, &p))
-      *least = fmin(*least, key_of(s, &p));
+    const Priced *p = &s->points.at[i];
+    Estimate e = estimate_find(s->work, s->o->cluster, &p->at);
+    double *least = p->at.stages > 1 ? &with : &without;
+    if (!p->out && e.bytes * MEMORY_ERR <= memory_of(s)) *least = fmin(*least, e.seconds);
   }
   return s->goes_first = with < without;
 }
@@ -179,11 +193,10 @@ static bool is_tried(const Candidates *all, const Point *p) {
   return false;
 }
 
-// Notes what the plan of a point was off by.
-static void note_built(AutoSearch *s, const Point *p, const Candidate *c) {
-  Estimate e = estimate_find(s->work, s->o->cluster, p);
-  double bytes = (double)c->needs.peak_bytes / e.bytes;
-  double seconds = c->seconds / e.seconds;
+// Notes what the plan of a point was off by, whose price was `expected`.
+static void note_built(AutoSearch *s, const Point *p, double expected, const Candidate *c) {
+  double bytes = (double)c->needs.peak_bytes / estimate_find(s->work, s->o->cluster, p).bytes;
+  double seconds = c->seconds / expected;
   Correction *known = find_correction(s, p);
   if (known)
     known->least = fmin(known->least, seconds);
@@ -197,19 +210,31 @@ static void build_point(AutoSearch *s, Priced *p, Candidates *all) {
   Candidate c = {.plan = point_plan(s->a, &p->at), .ranks = s->o->ranks};
   c.micro_batches = p->at.micro_batches;
   c.worth = least_fitting(all);
-  c.priced = key_of(s, p);
+  c.priced = p->seconds;
   p->built = true;
   s->n_built++;
   candidate_make(s->model, s->o, s->a, &c, NULL);
   s->n_failed += !c.made;
   vec_push(s->a, all, c);
   if (!c.made) return;
-  note_built(s, &p->at, &c);
+  note_built(s, &p->at, p->seconds, &c);
   // The keys of points like it changed.
   int n = s->n_heap;
   s->n_heap = 0;
   for (int i = 0; i < n; i++)
     heap_push(s, s->heap[i]);
+}
+
+// Gives a point its number of the next tier, and puts it back; or drops it.
+static void raise_tier(AutoSearch *s, int i) {
+  Priced *p = &s->points.at[i];
+  PriceStatus status = price_point(s, &p->at, p->tier == TIER_bound, &p->seconds);
+  s->n_estimated += p->tier == TIER_bound;
+  p->tier++;
+  p->dropped = status != PRICE_known;
+  s->n_unlikely += status == PRICE_unfit;
+  s->n_refused += status == PRICE_refused;
+  if (!p->dropped) heap_push(s, i);
 }
 
 void auto_build(AutoSearch *s, Candidates *all) {
@@ -218,45 +243,52 @@ void auto_build(AutoSearch *s, Candidates *all) {
     if (best > 0 && best <= key_of(s, &s->points.at[s->heap[0]]) * (1 - ERR)) break;
     int i = heap_pop(s);
     Priced *p = &s->points.at[i];
-    // From tier 1 to tier 2; or built.
-    bool was_estimated = p->estimated;
-    if (!estimate_point(s, p)) {
-      s->n_unlikely++;
-    } else if (!was_estimated) {
-      heap_push(s, i);
-    } else if (p->at.stages > 1 && !is_tried(all, &p->at)) {
+    if (p->tier < TIER_priced)
+      raise_tier(s, i);
+    else if (!is_tried(all, &p->at))
       build_point(s, p, all);
-    }
   }
 }
+
 // -- What the search says ----------------------------------------------------------------------
+
+static const char *exclude(AutoSearch *s, const char *why) {
+  s->n_excluded++;
+  return why;
+}
 
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   Point p;
-  const char *why = NULL;
   if (worth <= 0) return NULL;
   if (point_of_plan(c->plan, c->ranks, c->micro_batches, &p)) {
     Bound b = bound_find(s->work, s->o->cluster, &p);
-    Estimate e = estimate_find(s->work, s->o->cluster, &p);
-    double expected = corrected(s, &p, &e);
+    double seconds = 0;
+    PriceStatus status = PRICE_unknown;
     if (b.lasting > memory_of(s))
-      why = str_format(s->a, "weights and states of a rank take %.1f GB at least", b.lasting / 1e9);
-    else if (b.seconds > worth)
-      why =
-          str_format(s->a, "a step takes %.3f ms at least (%s)", 1e3 * b.seconds, bound_binds(&b));
-    else if (s->goes_first && expected > FAR * worth)
-      why = str_format(s->a, "a step is expected to take %.3f ms", 1e3 * expected);
+      return exclude(s, str_format(s->a, "weights and states of a rank take %.1f GB at least",
+                                   b.lasting / 1e9));
+    if (b.seconds > worth)
+      return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b.seconds));
+    if (s->goes_first) status = price_point(s, &p, false, &seconds);
+    // The space has it with other numbers of micro-batches, which need less.
+    if (status == PRICE_unfit && p.inner == POINT_sp)
+      return exclude(s, str_format(s->a, "it is expected to exceed the memory of %.1f GB",
+                                   memory_of(s) / 1e9));
+    seconds = corrected(s, &p, seconds);
+    if (status == PRICE_known && seconds > FAR * worth)
+      return exclude(s, str_format(s->a, "a step is expected to take %.3f ms", 1e3 * seconds));
   } else if (s->goes_first && s->one_stage > SEARCHED * worth) {
-    why = str_format(s->a, "plans without stages take %.3f ms and more", 1e3 * s->one_stage);
+    return exclude(
+        s, str_format(s->a, "plans without stages take %.3f ms and more", 1e3 * s->one_stage));
   }
-  s->n_excluded += why != NULL;
-  return why;
+  return NULL;
 }
 
 void auto_note(AutoSearch *s, const Candidate *c) {
   Point p;
+  double seconds;
   if (!c->made || !point_of_plan(c->plan, c->ranks, c->micro_batches, &p) || p.stages > 1) return;
-  note_built(s, &p, c);
+  if (price_point(s, &p, false, &seconds) == PRICE_known) note_built(s, &p, seconds, c);
   if (s->one_stage <= 0 || c->seconds < s->one_stage) s->one_stage = c->seconds;
 }
 
@@ -271,14 +303,17 @@ Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
   Certificate c = {.points = s->points.n,
                    .impossible = s->n_impossible,
                    .unlikely = s->n_unlikely,
+                   .refused = s->n_refused,
+                   .estimated = s->n_estimated,
                    .built = s->n_built,
                    .failed = s->n_failed,
                    .excluded = s->n_excluded};
   double best = least_fitting(all);
   for (int i = 0; i < s->points.n; i++) {
     const Priced *p = &s->points.at[i];
-    c.estimated += p->estimated;
     if (p->out || p->built || is_tried(all, &p->at)) continue;
+    double key = key_of(s, p);
+    if (!p->dropped && (c.priced <= 0 || key < c.priced)) c.priced = key;
     if (c.bound > 0 && p->bound.seconds >= c.bound) continue;
     c.bound = p->bound.seconds;
     c.binds = bound_binds(&p->bound);
@@ -286,6 +321,11 @@ Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
   // Every plan of the space was built, or none that is left is better.
   if (best > 0 && (c.bound <= 0 || c.bound > best)) c.bound = best;
   c.best = best;
+  c.tables = s->prices ? prices_tables(s->prices) : 0;
   c.stopped = choice_ends(s->o, all);
   return c;
+}
+
+void auto_end(AutoSearch *s) {
+  if (s->prices) prices_free(s->prices);
 }

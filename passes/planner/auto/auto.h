@@ -1,17 +1,20 @@
 // The best-first search of `--plan auto`: over points (space.h), priced in tiers.
 //
 //     tier 1   bound       no plan of the point is below it (bounds.h)           all points
-//     tier 2   estimate    by the closed form of its schedule (estimate.h)       points that may have the memory
-//     built    price       compiled through all passes                           a few, the lowest estimate first
+//     tier 2   closed      the best deal of units by the closed form (prices.h)  points below the best
+//     tier 3   priced      the timeline of that deal                             the same
+//     built                compiled through all passes                           a few, the lowest price first
 //
-// A heap has each point under its latest number. A point that comes out with an estimate is built;
-// the search ends when what was built costs no more than the least number that is left. Then the
-// least bound of all points that were not built says how much better any plan of the space can be:
+// A heap has each point under its latest number. A point that comes out with a price is built; the
+// search ends when what was built costs no more than the least number that is left. Then the least
+// numbers of all points that were not built say how much better any plan of the space can be:
 //
-//     built 3,712 ms; no plan of this space takes less than 2,323 ms
+//     built 3,712 ms; no plan left is priced below 3,700 ms; none can take less than 2,323 ms
 //
-// The plans here have stages; plans without stages are candidates of candidates.def, for which a
-// point says whether they can be the best at all.
+// Models with fewer units than stages have no tables, and get an estimate (estimate.h) instead.
+//
+// Of other plans, the candidates of candidates.def, a point says whether they can be the best at
+// all, if they are points.
 
 #ifndef AUTO_H
 #define AUTO_H
@@ -39,6 +42,8 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth);
 
 // Notes the price of a candidate without stages, for the estimates of others.
 void auto_note(AutoSearch *s, const Candidate *c);
+
+void auto_end(AutoSearch *s);
 
 // The result so far, for the best plan of all.
 Certificate auto_certificate(const AutoSearch *s, const Candidates *all);

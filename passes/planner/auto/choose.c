@@ -151,6 +151,9 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   try_all(model, o, a, &stages, search, out, NULL);
   if (lacks_memory(out, cuts)) candidates_last(model, o, a, &last);
   try_all(model, o, a, &last, search, out, NULL);
-  if (search) *certificate = auto_certificate(search, out);
+  if (search) {
+    *certificate = auto_certificate(search, out);
+    auto_end(search);
+  }
   return cheapest(out);
 }

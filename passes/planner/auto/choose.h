@@ -82,12 +82,15 @@ typedef Vec(Candidate) Candidates;
 typedef struct Certificate {
   int points;        // of the space; 0: it was not searched
   int impossible;    // they lack memory, by a bound
-  int unlikely;      // they lack memory, by an estimate
-  int estimated;     // by the closed form of their schedule
+  int unlikely;      // they lack memory, by tables or an estimate
+  int refused;       // the passes refuse them, by tables
+  int estimated;     // with a price by tables, or an estimate
+  int tables;        // cut-outs compiled for tables
   int built, failed; // compiled by the search; of these, those that cannot be made
   int excluded;      // other candidates that were not compiled, by bounds and estimates
   double best;       // seconds of the best plan; 0: none fits
   double bound;      // least seconds of any plan of the space; 0: unknown
+  double priced;     // least price, or estimate, of the plans that were not compiled; 0: none
   const char *binds; // the largest term of that bound (bounds.h)
   bool stopped;      // the choice ended early
 } Certificate;
@@ -97,6 +100,11 @@ typedef const char *MakePipeline(void *context, const Candidate *c);
 
 // Returns the options of passes for a candidate with a module that may be the result.
 typedef const PipelineOptions *RunOptions(void *context);
+
+// The text of the pipeline after `raise` for a plan inside of stages, for tables of the model's
+// units (tables.h); or NULL if the plan is none.
+typedef const char *MakeTablePipeline(void *context, Arena *a, const char *plan, int64_t ranks,
+                                      int64_t micro_batches, Diag *d);
 
 // Whether to take the best plan so far: the time is over, or the user wants it.
 typedef bool StopChoice(void *context);
@@ -116,10 +124,11 @@ typedef struct ChooseOptions {
   int n_plans;
   double *left; // remaining work of all searches; NULL: no limit
   MakePipeline *pipeline;
-  StopChoice *stop;       // NULL: all are considered
-  ShowProgress *progress; // or NULL
-  double bound;           // for that; known to the search
-  RunOptions *run;        // NULL: fast options, as modules are only priced
+  MakeTablePipeline *tables; // NULL: plans are not priced before they are compiled
+  StopChoice *stop;          // NULL: all are considered
+  ShowProgress *progress;    // or NULL
+  double bound;              // for that; known to the search
+  RunOptions *run;           // NULL: fast options, as modules are only priced
   void *context;
 } ChooseOptions;
 

@@ -284,11 +284,36 @@ static void read_weights(const Reader *r) {
 
 // -- The step ----------------------------------------------------------------------------------
 
-// Shortens the loop.
-static void limit_slices(Module *m, int most) {
+// Whether collectives agree with their types: those over micro-batches have as many parts as there
+// are.
+static bool agrees(const Module *m) {
+  Diag *d = diag_new(stderr);
+  diag_quiet(d, true);
+  bool ok = true;
+  for_each_op(op, m->graphs) {
+    Dims dims;
+    if (op_traits(op) & COMM) ok = ok && op_dims(op, &dims, d);
+  }
+  diag_free(d);
+  return ok;
+}
+
+// Shortens the loop, unless the program depends on its length.
+static void limit_slices(Module *m, int most, Arena *a) {
+  int n = 0;
+  for_each_mesh(mesh, m)
+    n += mesh->n_axes;
+  int *before = arena_array(a, int, n), k = 0;
+  for (Mesh *mesh = m->meshes; mesh; mesh = mesh->next)
+    for (int i = 0; i < mesh->n_axes; i++) {
+      before[k++] = mesh->axis[i].size;
+      if (mesh->axis[i].time && mesh->axis[i].size > most) mesh->axis[i].size = most;
+    }
+  if (agrees(m)) return;
+  k = 0;
   for (Mesh *mesh = m->meshes; mesh; mesh = mesh->next)
     for (int i = 0; i < mesh->n_axes; i++)
-      if (mesh->axis[i].time && mesh->axis[i].size > most) mesh->axis[i].size = most;
+      mesh->axis[i].size = before[k++];
 }
 
 bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target, Arena *a,
@@ -300,7 +325,7 @@ bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target
   out->bytes = (double)needs_most(m, c).peak_bytes;
   out->joint_update = graph_find_output(r.g, "grad_norm") != NULL;
   r.n_slices = module_slices(m);
-  limit_slices(m, ENOUGH_SLICES);
+  limit_slices(m, ENOUGH_SLICES, r.a);
   bool ok = step_timeline(m, c, target, r.a, &t);
   if (ok) {
     find_units(&r);
