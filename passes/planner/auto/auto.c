@@ -11,11 +11,15 @@
 #include "prices.h"
 #include "space.h"
 
-#define MOST_BUILT 8    // plans that the search builds: a few seconds each for the largest models
 #define MEMORY_ERR 1.15 // bytes of a plan by those estimated, at first
-#define ERR        0.02 // of a corrected estimate
-#define FAR        1.1  // times the best: an estimate, by which no plan like it was too high
+#define ERR        0.02 // by which plans are faster than their price, at least
+#define FAR        1.1  // times the best: a price, by which no plan like it was too high
 #define SEARCHED   1.5  // times the best: what a search improves on named plans, at most
+
+// How many plans the search builds. Large models take seconds each; small ones milliseconds, and
+// their layers differ too much from each other, and from the ends, for tables to be right.
+enum { MOST_BUILT = 8, SMALL_OPS = 128, MOST_SMALL = 32 };
+#define SMALL_ERR 0.5
 
 // What plans were off by, as a factor of their estimates: the seconds of those with as many parts
 // of the model, stages or chunks, and the same ZeRO; the bytes of those of a schedule. It corrects
@@ -49,6 +53,7 @@ struct AutoSearch {
   int *heap, n_heap; // of points: a binary heap by key
   Vec(Correction) seconds;
   double bytes[N_POINT_KINDS];
+  double err;       // by how much plans were faster than their price
   bool goes_first;  // before candidates without stages
   double one_stage; // seconds of the fastest of these so far; 0: none was made
   int n_impossible, n_unlikely, n_refused, n_estimated, n_built, n_failed, n_excluded;
@@ -124,7 +129,7 @@ static const StepWork *find_work(const Module *model, const ChooseOptions *o, Ar
   module_free(m);
   diag_free(d);
   fclose(nowhere);
-  return work && work->products ? work : NULL;
+  return work && work->units ? work : NULL;
 }
 
 static double memory_of(const AutoSearch *s) {
@@ -142,7 +147,7 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
                         .rows = o->batch,
                         .micro_batches = o->micro_batches,
                         .per_node = c->per_node,
-                        .units = s->work->products};
+                        .units = s->work->units};
   Points points = {0};
   space_list(&space, a, &points);
   s->heap = arena_array(a, int, points.n);
@@ -197,6 +202,7 @@ static bool is_tried(const Candidates *all, const Point *p) {
 static void note_built(AutoSearch *s, const Point *p, double expected, const Candidate *c) {
   double bytes = (double)c->needs.peak_bytes / estimate_find(s->work, s->o->cluster, p).bytes;
   double seconds = c->seconds / expected;
+  s->err = fmax(s->err, 1 - seconds);
   Correction *known = find_correction(s, p);
   if (known)
     known->least = fmin(known->least, seconds);
@@ -238,9 +244,10 @@ static void raise_tier(AutoSearch *s, int i) {
 }
 
 void auto_build(AutoSearch *s, Candidates *all) {
-  while (s->n_heap && s->n_built < MOST_BUILT && !choice_ends(s->o, all)) {
-    double best = least_fitting(all);
-    if (best > 0 && best <= key_of(s, &s->points.at[s->heap[0]]) * (1 - ERR)) break;
+  bool small = s->model->graphs->n_ops <= SMALL_OPS;
+  while (s->n_heap && s->n_built < (small ? MOST_SMALL : MOST_BUILT) && !choice_ends(s->o, all)) {
+    double best = least_fitting(all), err = fmax(s->err, small ? SMALL_ERR : ERR);
+    if (best > 0 && best <= key_of(s, &s->points.at[s->heap[0]]) * (1 - err)) break;
     int i = heap_pop(s);
     Priced *p = &s->points.at[i];
     if (p->tier < TIER_priced)
@@ -290,6 +297,10 @@ void auto_note(AutoSearch *s, const Candidate *c) {
   if (!c->made || !point_of_plan(c->plan, c->ranks, c->micro_batches, &p) || p.stages > 1) return;
   if (price_point(s, &p, false, &seconds) == PRICE_known) note_built(s, &p, seconds, c);
   if (s->one_stage <= 0 || c->seconds < s->one_stage) s->one_stage = c->seconds;
+}
+
+Bound auto_bound_of(const AutoSearch *s, const Point *p) {
+  return bound_find(s->work, s->o->cluster, p);
 }
 
 double auto_bound(const AutoSearch *s) {

@@ -19,6 +19,7 @@
 #ifndef AUTO_H
 #define AUTO_H
 
+#include "bounds.h"
 #include "choose.h"
 
 typedef struct AutoSearch AutoSearch;
@@ -29,6 +30,8 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a);
 
 // The seconds that no plan of the space can be below; 0: no plan can have the memory.
 double auto_bound(const AutoSearch *s);
+
+Bound auto_bound_of(const AutoSearch *s, const Point *p);
 
 // Whether some plan with stages is estimated to be faster than all without.
 bool auto_prefers_stages(AutoSearch *s);

@@ -86,7 +86,7 @@ Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
   double loop = m * (f + b + g);
   // The slowest stage has about a product more than the mean.
   int parts = p->stages * p->chunks;
-  if (parts > 1) loop *= 1 + (double)parts / w->products;
+  if (parts > 1) loop *= 1 + (double)parts / w->units;
   double traffic = 0;
   if (p->zero == 3)
     traffic += 2 * m * ring_seconds(c, w->low_weights / p->tensor, p->replicas, p->tensor);

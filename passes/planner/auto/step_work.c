@@ -87,12 +87,13 @@ static void add_op(StepWork *w, Arena *a, const Op *op, WorkPhase phase) {
   k.narrow = work.narrow;
   // The bytes that do not shrink with the rows: weights, and the sums of their gradients.
   double bytes = sum.read + sum.written, elements = 0;
-  bool reads_weight = false;
+  bool reads_weight = false, reads_matrix = false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     elements += (double)type_count(v->type);
     if (!is_weight(v)) continue;
     reads_weight = true;
+    reads_matrix |= v->type->ndim > 1;
     if (bytes_of(v) <= sum.read) k.weight_bytes += bytes_of(v);
   }
   for (int i = 0; i < op->n_out; i++) {
@@ -102,6 +103,7 @@ static void add_op(StepWork *w, Arena *a, const Op *op, WorkPhase phase) {
   if (k.weight_bytes > bytes) k.weight_bytes = bytes;
   k.rows_bytes = bytes - k.weight_bytes;
   if (k.launches) add_kernel(w, a, k);
+  w->units += phase == PHASE_OF_forward && reads_matrix;
   enum { LEAST_REUSE = 16 }; // flops for each element of a product
   bool is_product = sum.flops > LEAST_REUSE * elements && op->n_in > 1;
   if (is_product && (reads_weight || phase == PHASE_OF_weight_grad))

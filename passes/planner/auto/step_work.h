@@ -38,6 +38,7 @@ typedef struct StepWork {
   // Of products with weights alone: no plan computes less.
   double product_flops[N_WORK_PHASES];
   bool narrow;                       // some products are in 16 bits
+  int units;                         // forward ops that read a matrix of weights
   int products;                      // of a forward
   double reduced;                    // bytes of the smaller ends of these products, of all rows
   double largest;                    // bytes of the largest result of a product, of all rows
