@@ -93,6 +93,29 @@ static StagedStage *timed_stages(Arena *a, const Staged *s) {
   return stage;
 }
 
+// A timeline with place for the blocks of all devices; `at` has the next place of each.
+static StagedTimeline timeline_new(Arena *a, const Staged *s) {
+  int p = s->n_devices, n = staged_stages(s->kind, p, s->chunks);
+  int each = s->n_micro_batches * (staged_splits(s->kind) ? 3 : 2);
+  StagedTimeline t = {.peak = arena_array(a, double, p), .at = arena_array(a, int, p + 2)};
+  t.block = arena_array(a, StagedBlock, (int64_t)n * each);
+  for (int i = 0; i < n; i++)
+    t.at[staged_device(s->kind, p, i) + 2] += each;
+  for (int d = 0; d < p; d++)
+    t.at[d + 2] += t.at[d + 1];
+  t.at++;
+  return t;
+}
+
+static void add_block(StagedTimeline *t, int device, StagedBlock block) {
+  t->block[t->at[device]++] = block;
+}
+
+// With all blocks of all devices.
+static void end_timeline(StagedTimeline *t) {
+  t->at--;
+}
+
 // -- One stage per device ----------------------------------------------------------------------
 
 typedef struct Offer {
@@ -111,7 +134,7 @@ typedef struct Lanes {
   double *left;    // seconds of the blocks that have not begun
   double *sent[2]; // [device][micro-batch]: arrival of its F at the next stage, of its B before
   double *held;    // per device, and the most
-  double *peak;
+  StagedTimeline *out;
   Offer *offer;   // per device: the block that it would start next
   int *heap, *at; // devices by their offers; position of each
 } Lanes;
@@ -186,7 +209,7 @@ static double begin(Lanes *l, int device) {
     l->free[device] = o.start + stage->f;
     l->sent[0][at] = l->free[device] + stage->hop;
     l->held[device] += stage->kept;
-    l->peak[device] = fmax(l->peak[device], l->held[device]);
+    l->out->peak[device] = fmax(l->out->peak[device], l->held[device]);
     neighbour = device + 1;
     break;
   case WORK_B:
@@ -199,6 +222,7 @@ static double begin(Lanes *l, int device) {
   case N_WORK_KINDS: BUG("no work of a stage");
   }
   if (o.kind == (l->split ? WORK_W : WORK_B)) l->held[device] -= stage->kept;
+  add_block(l->out, device, (StagedBlock){o.kind, device, o.micro_batch, l->free[device]});
   renew(l, device);
   if (neighbour >= 0 && neighbour < l->s->n_devices) renew(l, neighbour);
   return l->free[device] + l->left[device];
@@ -214,7 +238,8 @@ static bool run_lanes(Arena *a, const Staged *s, const StagedStage *stage, const
   l.free = arena_array(a, double, p);
   l.left = arena_array(a, double, p);
   l.held = arena_array(a, double, p);
-  l.peak = arena_array(a, double, p);
+  *out = timeline_new(a, s);
+  l.out = out;
   l.sent[0] = arena_array(a, double, n);
   l.sent[1] = arena_array(a, double, n);
   l.offer = arena_array(a, Offer, p);
@@ -231,7 +256,7 @@ static bool run_lanes(Arena *a, const Staged *s, const StagedStage *stage, const
     renew(&l, i);
   while (l.offer[l.heap[0]].rank != INT_MAX)
     if (begin(&l, l.heap[0]) > cutoff) return false;
-  *out = (StagedTimeline){0, l.free, l.peak};
+  end_timeline(out);
   for (int i = 0; i < p; i++) {
     assert(l.done[i * LANES + (int)WORK_B] == s->n_micro_batches);
     out->makespan = fmax(out->makespan, l.free[i]);
@@ -243,7 +268,7 @@ static bool run_lanes(Arena *a, const Staged *s, const StagedStage *stage, const
 
 typedef struct Turns {
   int at; // position in the device's list, of slots: two for each k, a forward and a backward
-  double held;
+  double free, held;
 } Turns;
 
 // The block of a slot of a device, in the order of kinds/interleaved.lua: false if it has none.
@@ -277,7 +302,7 @@ static void run_interleaved(Arena *a, const Staged *s, const StagedStage *stage,
   for (int64_t i = 0; i < (int64_t)(last + 1) * m; i++)
     sent[0][i] = sent[1][i] = -1;
   Turns *turns = arena_array(a, Turns, p);
-  *out = (StagedTimeline){0, arena_array(a, double, p), arena_array(a, double, p)};
+  *out = timeline_new(a, s);
   for (bool moved = true; moved;) {
     moved = false;
     for (int d = 0; d < p; d++) {
@@ -290,18 +315,19 @@ static void run_interleaved(Arena *a, const Staged *s, const StagedStage *stage,
         if (!back && k) ready = sent[0][(int64_t)(k - 1) * m + x];
         if (back && k < last) ready = sent[1][(int64_t)(k + 1) * m + x];
         if (ready < 0) break;
-        double end = fmax(ready, out->end[d]) + (back ? stage[k].b : stage[k].f);
+        double end = fmax(ready, turns[d].free) + (back ? stage[k].b : stage[k].f);
         double hop = !back ? stage[k].hop : k ? stage[k - 1].hop : 0;
         sent[back][(int64_t)k * m + x] = end + (p > 1 ? hop : 0);
-        out->end[d] = end;
+        add_block(out, d, (StagedBlock){back ? WORK_B : WORK_F, k, x, end});
+        turns[d].free = end;
+        out->makespan = fmax(out->makespan, end);
         turns[d].held += back ? -stage[k].kept : stage[k].kept;
         out->peak[d] = fmax(out->peak[d], turns[d].held);
         moved = true;
       }
     }
   }
-  for (int d = 0; d < p; d++)
-    out->makespan = fmax(out->makespan, out->end[d]);
+  end_timeline(out);
 }
 
 double staged_peak(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int device,
@@ -435,19 +461,86 @@ static bool run_listed(Arena *a, const Staged *s, StagedTimeline *out) {
     best = t;
   }
   if (!found) return false;
-  *out = (StagedTimeline){best.makespan, arena_array(a, double, s->n_devices),
-                          arena_array(a, double, s->n_devices)};
+  *out = timeline_new(a, s);
+  out->makespan = best.makespan;
   for (int d = 0; d < s->n_devices; d++) {
     double held = 0;
     for (int i = best.at[d]; i < best.at[d + 1]; i++) {
-      const Work *w = b->work[best.block[i]];
-      out->end[d] = fmax(out->end[d], best.end[best.block[i]]);
+      int k = best.block[i];
+      const Work *w = b->work[k];
+      add_block(out, d, (StagedBlock){w->kind, w->stage, b->micro_batch[k], best.end[k]});
       if (w->takes > 0) held += s->stage[w->stage].kept;
       out->peak[d] = fmax(out->peak[d], held);
       if (w->frees > 0) held -= s->stage[w->stage].kept;
     }
   }
+  end_timeline(out);
   return true;
+}
+
+// -- Transfers ---------------------------------------------------------------------------------
+
+// Devices by their next blocks: a heap.
+typedef struct Merge {
+  const Staged *s;
+  const StagedTimeline *t;
+  int *next, *heap, n;
+} Merge;
+
+// Of blocks that end together the one of the earlier micro-batch and work is first, as in the pass.
+static bool block_less(const Merge *m, int x, int y) {
+  const StagedBlock *a = &m->t->block[m->next[x]], *b = &m->t->block[m->next[y]];
+  if (a->end != b->end) return a->end < b->end;
+  if (a->micro_batch != b->micro_batch) return a->micro_batch < b->micro_batch;
+  return work_at(m->s, a->kind, a->stage) < work_at(m->s, b->kind, b->stage);
+}
+
+static void sink(Merge *m, int k) {
+  for (int next; (next = 2 * k + 1) < m->n; k = next) {
+    if (next + 1 < m->n && block_less(m, m->heap[next + 1], m->heap[next])) next++;
+    if (!block_less(m, m->heap[next], m->heap[k])) break;
+    int device = m->heap[k];
+    m->heap[k] = m->heap[next];
+    m->heap[next] = device;
+  }
+}
+
+void staged_transfers(Arena *a, const Staged *s, const StagedTimeline *t, double *end) {
+  int p = s->n_devices, last = staged_stages(s->kind, p, s->chunks) - 1, m = s->n_micro_batches;
+  const StagedStage *stage = timed_stages(a, s);
+  Merge all = {s, t, arena_array(a, int, p), arena_array(a, int, p), p};
+  double *queue = arena_array(a, double, p);
+  // Arrival of forwards at the next stage, of backwards at the one before.
+  double *sent[2] = {arena_array(a, double, (int64_t)(last + 1) * m),
+                     arena_array(a, double, (int64_t)(last + 1) * m)};
+  for (int d = 0; d < p; d++) {
+    end[d] = 0;
+    all.next[d] = t->at[d];
+    all.heap[d] = d;
+  }
+  for (int k = p / 2; k >= 0; k--)
+    sink(&all, k);
+  while (all.n) {
+    int d = all.heap[0];
+    const StagedBlock *b = &t->block[all.next[d]++];
+    if (all.next[d] == t->at[d + 1]) all.heap[0] = all.heap[--all.n];
+    sink(&all, 0);
+    int k = b->stage, to = b->kind == WORK_F ? k + 1 : k - 1;
+    const StagedStage *x = &stage[k];
+    double start = end[d];
+    if (b->kind == WORK_F && k) start = fmax(start, sent[0][(int64_t)(k - 1) * m + b->micro_batch]);
+    if (b->kind == WORK_B && k < last)
+      start = fmax(start, sent[1][(int64_t)(k + 1) * m + b->micro_batch]);
+    end[d] = start + (b->kind == WORK_F ? x->f : b->kind == WORK_B ? x->b : x->w);
+    if (b->kind == WORK_W || to < 0 || to > last) continue;
+    double *arrives = &sent[b->kind == WORK_B][(int64_t)k * m + b->micro_batch];
+    int e = staged_device(s->kind, p, to);
+    *arrives = end[d];
+    if (e == d) continue;
+    double begins = fmax(fmax(end[d], end[e]), fmax(queue[d], queue[e]));
+    *arrives = begins + (b->kind == WORK_F ? x->hop : stage[to].hop);
+    queue[d] = queue[e] = *arrives;
+  }
 }
 
 // -- All kinds ---------------------------------------------------------------------------------

@@ -53,14 +53,27 @@ int staged_held(StagedKind kind, int n_devices, int n_micro_batches, int stage);
 double staged_peak(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int device,
                    const double *kept);
 
+typedef struct StagedBlock {
+  WorkKind kind;
+  int stage, micro_batch;
+  double end;
+} StagedBlock;
+
 typedef struct StagedTimeline {
   double makespan;
-  double *end;  // per device
-  double *peak; // per device: the most of `kept` at a time
+  double *peak;       // per device: the most of `kept` at a time
+  int *at;            // the blocks of device d, in order: block[at[d] … at[d + 1]]
+  StagedBlock *block; //
 } StagedTimeline;
 
 // The best of the list rules, as in the pass.  False: none is shorter than the cutoff.
 bool staged_run(Arena *a, const Staged *s, StagedTimeline *out);
+
+// Runs the blocks of a timeline in its order, with transfers that follow each other on every
+// device, as in a step (cost/cost_step.h): a transfer starts at the end of its sender's block, once
+// both ends are done with earlier ones, and the receiver with the blocks that end before the
+// sender's.  `end`: of each device.
+void staged_transfers(Arena *a, const Staged *s, const StagedTimeline *t, double *end);
 
 // The same as a problem of schedule_list.  `room` is the limit of its rules.
 Pipeline *staged_pipeline(Arena *a, const Staged *s);

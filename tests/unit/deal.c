@@ -154,7 +154,8 @@ static void bounds_are_below_timelines(void **state) {
     if (!(bound <= seconds * (1 + 1e-9)))
       fail_msg("%s, %d stages, %d micro-batches: bound %.9g of %.9g", staged_name[kind], c.stages,
                (int)c.micro_batches, bound, seconds);
-    if (near) {
+    // Transfers that wait for each other are not in the bound.
+    if (near && !c.at[0].hop) {
       sum[kind] += seconds / bound - 1;
       count[kind]++;
     }
@@ -470,76 +471,77 @@ static void peaks_are_those_of_timelines(void **state) {
 
 // -- Built plans -------------------------------------------------------------------------------
 
-#define VALUE  "f32[1024,1024] @s%d {S(0), B} split=[0,-]"
-#define MOVED  "f32[1024,1024] @s%d {S(0), B}"
-#define WEIGHT "f32[1024,1024] @s%d {B, B}"
+// Of so many rows and columns, on the devices of a stage.
+#define VALUE  "f32[%d,%d] @s%d {S(0), B} split=[0,-]"
+#define MOVED  "shape=[%d,%d] : f32[%d,%d] @s%d {S(0), B}"
+#define WEIGHT "f32[%d,%d] @s%d {B, B}"
 
 // A step of linear layers in stages, of so many layers each, before its schedule.
-static Module *linear_stages(Arena *a, StagedKind kind, int p, int n, const int *layers, int m,
+static Module *linear_stages(Arena *a, const Staged *s, const int *layers, int rows, int width,
                              Diag *d) {
   StrBuf b = {.arena = a}, update = {.arena = a}, ends = {.arena = a};
+  int p = s->n_devices, m = s->n_micro_batches, n = staged_stages(s->kind, p, s->chunks), all = 0;
   int *device = arena_array(a, int, n);
   for (int i = 0; i < n; i++)
-    device[i] = staged_device(kind, p, i);
+    device[i] = staged_device(s->kind, p, i);
   strbuf_addf(&b, "module phase=local\nmesh @all devices=0-%d (mb=%d:time, pp=%d)\n", p - 1, m, p);
   for (int i = 0; i < p; i++)
     strbuf_addf(&b, "mesh @s%d devices=%d (mb=%d:time, dp=1)\n", i, i, m);
-  strbuf_add(&b, "graph @train entry (%x: f32[1024,1024] @s0 {S(0), B} input \"x\"");
+  strbuf_addf(&b, "graph @train entry (%%x: f32[%d,%d] @s0 {S(0), B} input \"x\"", rows, width);
   for (int i = 0, layer = 0; i < n; i++)
     for (int j = 0; j < layers[i]; j++, layer++)
-      strbuf_addf(&b, ",\n  %%w%d: " WEIGHT " weight \"w%d\" train = %d", layer, device[i], layer,
-                  layer << 22);
+      strbuf_addf(&b, ",\n  %%w%d: " WEIGHT " weight \"w%d\" train = %d", layer, width, width,
+                  device[i], layer, layer << 22);
+  for (int i = 0; i < p; i++)
+    strbuf_addf(&b, ",\n  %%lr%d: f32[] @s%d {B, B} scalar \"lr%d\"", i, i, i);
   strbuf_add(&b, ") {\n");
   // h: the value that the next layer reads.
   const char *h = "x";
-  int all = 0;
   for (int i = 0; i < n; i++) {
-    if (i)
-      strbuf_addf(&b, "  %%m%d = move %%%s shape=[1024,1024] : " MOVED " of=%d\n", i, h, device[i],
-                  all);
-    if (i) h = str_format(a, "m%d", i);
+    if (i) {
+      strbuf_addf(&b, "  %%m%d = move %%%s " MOVED " of=%d\n", i, h, rows, width, rows, width,
+                  device[i], all);
+      h = str_format(a, "m%d", i);
+    }
     for (int j = 0; j < layers[i]; j++) {
       const char *next = str_format(a, "h%d", ++all);
-      strbuf_addf(&b, "  %%%s = linear %%%s, %%w%d : " VALUE " of=%d\n", next, h, all - 1,
-                  device[i], all);
+      strbuf_addf(&b, "  %%%s = linear %%%s, %%w%d : " VALUE " of=%d\n", next, h, all - 1, rows,
+                  width, device[i], all);
       h = next;
     }
   }
-  strbuf_addf(&b, "  %%g%d = mul %%%s, %%%s : " VALUE " backward of=%d\n", all + 1, h, h,
-              device[n - 1], all);
+  strbuf_addf(&b, "  %%g%d = mul %%%s, %%%s : " VALUE " backward of=%d\n", all + 1, h, h, rows,
+              width, device[n - 1], all);
   const char *g = str_format(a, "g%d", all + 1);
   for (int i = n - 1, layer = all; i >= 0; i--) {
     for (int j = layers[i] - 1; j >= 0; j--, layer--) {
       const char *read = layer == 1 ? "x" : str_format(a, j ? "h%d" : "m%d", j ? layer - 1 : i);
       if (layer > 1)
         strbuf_addf(&b, "  %%g%d = linear %%%s, %%w%d : " VALUE " backward of=%d\n", layer, g,
-                    layer - 1, device[i], layer);
+                    layer - 1, rows, width, device[i], layer);
       strbuf_addf(&b,
-                  "  %%d%d = linear_back_w %%%s, %%%s : f32[1024,1024] @s%d {P, B} split=[0,-] "
+                  "  %%d%d = linear_back_w %%%s, %%%s : f32[%d,%d] @s%d {P, B} split=[0,-] "
                   "backward of=%d\n  %%t%d = accumulate %%d%d axis=\"mb\" : " WEIGHT
                   " backward of=%d\n",
-                  layer, read, g, device[i], layer, layer, layer, device[i], layer);
+                  layer, read, g, width, width, device[i], layer, layer, layer, width, width,
+                  device[i], layer);
       strbuf_addf(&update, "  %%u%d = sgd %%w%d, %%t%d, %%lr%d, %%lr%d : " WEIGHT " update\n",
-                  layer - 1, layer - 1, layer, device[i], device[i], device[i]);
+                  layer - 1, layer - 1, layer, device[i], device[i], width, width, device[i]);
       strbuf_addf(&ends, "%s update %%w%d %%u%d", ends.n ? "," : "return", layer - 1, layer - 1);
       g = str_format(a, "g%d", layer);
     }
     if (i)
-      strbuf_addf(&b, "  %%n%d = move %%%s shape=[1024,1024] : " MOVED " backward of=%d\n", i, g,
-                  device[i - 1], layer);
+      strbuf_addf(&b, "  %%n%d = move %%%s " MOVED " backward of=%d\n", i, g, rows, width, rows,
+                  width, device[i - 1], layer);
     g = str_format(a, "n%d", i);
   }
-  for (int i = 0; i < p; i++)
-    strbuf_addf(&b, "  %%lr%d = fill value=0.1 shape=[] to=f32 : f32[] @s%d {B, B} update\n", i, i);
   strbuf_addf(&b, "%s  %s\n}\n", update.at, ends.at);
   return module_parse("stages.nn", b.at, b.n, d);
 }
 
 // Reads the costs of the stages from the ops of each segment.
-static PipelineCost built_cost(Arena *a, const Module *m, const Cluster *cluster, StagedKind kind,
-                               int p, int chunks, int64_t micro_batches) {
-  int n = staged_stages(kind, p, chunks);
-  StageCost *at = arena_array(a, StageCost, n);
+static PipelineCost built_cost(Arena *a, const Module *m, const Cluster *cluster, const Staged *s) {
+  StageCost *at = arena_array(a, StageCost, staged_stages(s->kind, s->n_devices, s->chunks));
   CommPrices *prices = comm_prices_new(a, cluster);
   for_each_op(op, m->graphs) {
     char name = 0;
@@ -558,46 +560,48 @@ static PipelineCost built_cost(Arena *a, const Module *m, const Cluster *cluster
     if (name == 'W') at[stage].weight_grad += seconds;
     if (!name) at[stage].update += seconds;
   }
-  return (PipelineCost){kind, p, chunks, micro_batches, at, 0, false};
+  return (PipelineCost){s->kind, s->n_devices, s->chunks, s->n_micro_batches, at, 0, false};
 }
 
-// Up to what the timeline leaves out: transfers of a rank follow each other, and a rank begins the
-// next step when it is done.
+// Also where transfers take as long as stages, and wait for each other.
 static void timelines_are_those_of_built_plans(void **state) {
-  double off = 0;
+  int exact = 0;
   Random r = {8};
   (void)state;
   for (int i = 0; i < 60; i++) {
     Arena *a = arena_new();
     Heard *h = heard_new();
-    StagedKind kind = (StagedKind)(i % N_STAGED_KINDS);
-    int p = 2 + below(&r, 3), chunks = kind == STAGED_interleaved ? 2 : 1;
-    int n = staged_stages(kind, p, chunks), m = p + below(&r, 3 * p), layers[16];
-    for (int k = 0; k < n; k++)
+    Staged s = {
+        .kind = (StagedKind)(i % N_STAGED_KINDS), .n_devices = 2 + below(&r, 3), .chunks = 1};
+    if (s.kind == STAGED_interleaved) s.chunks = 2;
+    s.n_micro_batches = s.n_devices + below(&r, 3 * s.n_devices);
+    int layers[16];
+    for (int k = 0; k < staged_stages(s.kind, s.n_devices, s.chunks); k++)
       layers[k] = 1 + below(&r, 3) + (k == 0);
-    Module *module = linear_stages(a, kind, p, n, layers, m, h->d);
-    assert_non_null(module);
-    const char *number = kind == STAGED_interleaved ? ":2" : "";
-    const char *schedule =
-        str_format(a, "schedule(kind=\"%s%s\" cluster=\"h200:1x8\")", staged_name[kind], number);
+    bool small = below(&r, 2);
+    Module *m = linear_stages(a, &s, layers, small ? 8192 : 1024, small ? 128 : 1024, h->d);
+    assert_non_null(m);
+    const char *schedule = str_format(a, "schedule(kind=\"%s%s\" cluster=\"h200:1x8\")",
+                                      staged_name[s.kind], s.chunks > 1 ? ":2" : "");
     PipelineOptions o = {.bisect_limit = -1};
     bool ok;
-    if (!pipeline_run(module, schedule, &o, h->d)) fail_msg("%s", h->text);
-    const Cluster *cluster = cost_cluster("h200:1x8", module, a, h->d, &ok);
-    PipelineCost c = built_cost(a, module, cluster, kind, p, chunks, m);
+    if (!pipeline_run(m, schedule, &o, h->d)) fail_msg("%s", h->text);
+    const Cluster *cluster = cost_cluster("h200:1x8", m, a, h->d, &ok);
+    PipelineCost c = built_cost(a, m, cluster, &s);
     StepCost step;
     double seconds, peak;
-    assert_true(step_cost(module, cluster, TARGET_cuda, a, &step));
+    assert_true(step_cost(m, cluster, TARGET_cuda, a, &step));
     assert_true(makespan_run(&c, INFINITY, &seconds, &peak));
-    if (!(fabs(seconds - step.seconds) <= 0.01 * seconds))
-      fail_msg("%s on %d, %d micro-batches: %.9g, and %.9g built", staged_name[kind], p, m, seconds,
-               step.seconds);
-    off += fabs(step.seconds / seconds - 1);
-    module_free(module);
+    exact += fabs(seconds - step.seconds) <= 2e-6 * seconds;
+    if (!(fabs(seconds - step.seconds) <= 0.005 * seconds))
+      fail_msg("%s on %d, %d micro-batches: %.9g, and %.9g built", staged_name[s.kind], s.n_devices,
+               s.n_micro_batches, seconds, step.seconds);
+    module_free(m);
     heard_free(h);
     arena_free(a);
   }
-  assert_true(off <= 60 * 0.002);
+  // Blocks that end together by one sum of seconds do not by another.
+  assert_true(exact >= 58);
 }
 
 TEST_GROUP(deal) {

@@ -190,6 +190,22 @@ static StageCost device_cost(const PipelineCost *c, int device) {
   return own;
 }
 
+// The seconds of the step, by the ends of devices in the loop.
+static double end_step(const PipelineCost *c, const StageCost *own, double *end) {
+  int p = c->stages, last = staged_device(c->kind, p, staged_stages(c->kind, p, c->chunks) - 1);
+  double sums = 0, update = 0, all = 0;
+  for (int d = 0; d < p; d++)
+    end[d] += own[d].sums;
+  // The devices of first and last stage add up the gradient of a tied table together.
+  if (last != 0) end[0] = end[last] = fmax(end[0], end[last]) + c->tied_sums;
+  for (int d = 0; d < p; d++) {
+    sums = fmax(sums, end[d]);
+    update = fmax(update, own[d].update);
+    all = fmax(all, end[d] + own[d].update);
+  }
+  return c->joint_update ? sums + update : all;
+}
+
 bool makespan_run(const PipelineCost *c, double cutoff, double *seconds, double *peak) {
   int n = staged_stages(c->kind, c->stages, c->chunks);
   Arena *scratch = arena_new();
@@ -201,24 +217,18 @@ bool makespan_run(const PipelineCost *c, double cutoff, double *seconds, double 
   Staged s = {c->kind, c->stages, c->chunks, (int)c->micro_batches, stage, cutoff};
   StagedTimeline t;
   bool ok = staged_run(scratch, &s, &t);
-  double update = 0, sums = 0;
-  *seconds = *peak = 0;
-  // The devices of first and last stage add up the gradient of a tied table together.
-  int last = staged_device(c->kind, c->stages, n - 1);
-  double tied = 0;
-  for (int d = 0; ok && d < c->stages; d++) {
-    StageCost own = device_cost(c, d);
-    t.end[d] += own.sums;
-    update = fmax(update, own.update);
-    *peak = fmax(*peak, t.peak[d] + own.lasting + own.working);
+  if (ok) {
+    double *end = arena_array(scratch, double, c->stages);
+    StageCost *own = arena_array(scratch, StageCost, c->stages);
+    *peak = 0;
+    for (int d = 0; d < c->stages; d++) {
+      own[d] = device_cost(c, d);
+      *peak = fmax(*peak, t.peak[d] + own[d].lasting + own[d].working);
+    }
+    staged_transfers(scratch, &s, &t, end);
+    *seconds = end_step(c, own, end);
+    ok = *seconds < cutoff;
   }
-  if (ok && last != 0) tied = fmax(t.end[0], t.end[last]) + c->tied_sums;
-  for (int d = 0; ok && d < c->stages; d++) {
-    if (d == 0 || d == last) t.end[d] = fmax(t.end[d], tied);
-    sums = fmax(sums, t.end[d]);
-    *seconds = fmax(*seconds, t.end[d] + device_cost(c, d).update);
-  }
-  if (c->joint_update) *seconds = sums + update;
   arena_free(scratch);
-  return ok && *seconds < cutoff;
+  return ok;
 }

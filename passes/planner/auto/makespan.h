@@ -24,7 +24,8 @@
 //     zb-v         lead, and backwards of the earlier stages; and activations of as many micro-batches
 //                  as there are devices have room, each for a round trip (Little's law)
 //
-// Sums of gradients start at the end of a stage, not at the end of the loop.
+// Sums of gradients start at the end of a stage, not at the end of the loop. All stages begin a
+// step together (cost/cost_step.h).
 
 #ifndef MAKESPAN_H
 #define MAKESPAN_H
@@ -50,8 +51,8 @@ typedef struct PipelineCost {
 
 double makespan_bound(const PipelineCost *c);
 
-// The timeline of the kind's orders, and the bytes of the device with the most.  False: it takes no
-// less than the cutoff; INFINITY: any will do.
+// The timeline of the kind's orders, with transfers one after the other, and the bytes of the
+// device with the most.  False: it takes no less than the cutoff; INFINITY: any will do.
 bool makespan_run(const PipelineCost *c, double cutoff, double *seconds, double *peak);
 
 // -- Of one stage ------------------------------------------------------------------------------
