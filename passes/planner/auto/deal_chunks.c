@@ -67,10 +67,10 @@ static double bound_chunks(const Dealer *d) {
   double round_trip = s->forward[d->n] + s->backward[d->n] + 2 * hops;
   double bound = bound_units(d);
   if (d->p->kind == STAGED_interleaved) {
-    int64_t groups = (d->p->micro_batches + p - 1) / p;
+    int64_t groups = (d->p->micro_batches + p - 1) / p, trips = (groups + 1) / 2;
     double waits = (m * all + (p - 1) * all / v) / (p * (1 + (p - 1) / (2 * v * m)));
     bound = fmax(bound, waits + hops + after);
-    bound = fmax(bound, (double)((groups + 1) / 2) * round_trip + after);
+    bound = fmax(bound, (double)trips * round_trip + after);
   } else if (p > 1) {
     double own = last->forward + last->backward + last->weight_grad;
     bound = fmax(bound, m * (round_trip + first->weight_grad + own) / (2 * p) + after);

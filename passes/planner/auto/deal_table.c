@@ -163,7 +163,7 @@ bool table_deal(const Dealer *d, Deal *out) {
   Hops h = sum_hops(d);
   double mean = work_before(d, d->n) * (double)d->p->micro_batches / d->stages, bound = INFINITY;
   for (int i = 0; i < N_LIMITS && isinf(bound); i++)
-    bound = fill(d, &h, table, d->arena, limits[i] * mean);
+    bound = fill(d, &h, table, d->arena, isinf(limits[i]) ? INFINITY : limits[i] * mean);
   if (isinf(bound)) return false;
   write_deal(d, table, bound, out);
   return true;

@@ -108,8 +108,8 @@ static double bound_interleaved(const PipelineCost *c, Arena *a) {
   double first_group = fmin(p, m), last_group = (double)((c->micro_batches - 1) % p + 1);
   // A micro-batch of each second group goes around before the next of them starts.
   double round_trip = path.forward[p * v] + path.backward[p * v];
-  int64_t groups = (c->micro_batches + p - 1) / p;
-  bound = (double)((groups + 1) / 2) * round_trip + after_device(c, 0);
+  int64_t groups = (c->micro_batches + p - 1) / p, trips = (groups + 1) / 2;
+  bound = (double)trips * round_trip + after_device(c, 0);
   for (int d = 0; d < p; d++) {
     double work = 0, start = 0, forwards = 0, backwards = 0;
     for (int chunk = 0; chunk < v; chunk++) {
