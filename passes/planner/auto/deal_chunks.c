@@ -65,7 +65,9 @@ static double bound_chunks(const Dealer *d) {
   double tied = d->p->kind == STAGED_interleaved && p > 1 ? d->p->units->tied_sums : 0;
   double after = first->sums + first->update + tied;
   double round_trip = s->forward[d->n] + s->backward[d->n] + 2 * hops;
-  double bound = bound_units(d);
+  // All transfers of a device, of the one with the most borders.
+  double borders = d->p->kind == STAGED_interleaved ? 2 * v - (p == 2) : p > 2 ? 4 : 2;
+  double bound = fmax(bound_units(d), 2 * m * borders * least_hop(d));
   if (d->p->kind == STAGED_interleaved) {
     int64_t groups = (d->p->micro_batches + p - 1) / p, trips = (groups + 1) / 2;
     double waits = (m * all + (p - 1) * all / v) / (p * (1 + (p - 1) / (2 * v * m)));

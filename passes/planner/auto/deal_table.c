@@ -97,6 +97,9 @@ static Label end_stage(const Dealer *d, const Hops *h, const StageOrders *o, int
   StageEnds e = stage_ends(o, &t);
   double tied = d->stages > 1 && (stage == 0 || !after) ? p->units->tied_sums : 0;
   double own = e.all + s->sums[last] - s->sums[first] + s->update[last] - s->update[first] + tied;
+  double borders =
+      (stage ? hop_seconds(p->units, first) : 0) + (after ? hop_seconds(p->units, last) : 0);
+  own = fmax(own, 2 * (double)p->micro_batches * borders);
   return (Label){e.back, fmax(later->ends, own), later->again + r->again, last, 0};
 }
 

@@ -158,6 +158,19 @@ static double bound_zb_v(const PipelineCost *c, Arena *a) {
   return bound;
 }
 
+// Transfers of a device follow each other: each way over all of its borders, of every micro-batch.
+static double bound_transfers(const PipelineCost *c, Arena *a) {
+  int last = staged_stages(c->kind, c->stages, c->chunks) - 1;
+  double *busy = arena_array(a, double, c->stages), most = 0;
+  for (int i = 0; i < last && c->stages > 1; i++)
+    for (int end = 0; end < 2; end++) {
+      double *own = &busy[staged_device(c->kind, c->stages, i + end)];
+      *own += 2 * (double)c->micro_batches * c->at[i].hop;
+      most = fmax(most, *own);
+    }
+  return most;
+}
+
 double makespan_bound(const PipelineCost *c) {
   Arena *scratch = arena_new();
   double bound = 0;
@@ -170,6 +183,7 @@ double makespan_bound(const PipelineCost *c) {
   case STAGED_zb_v: bound = bound_zb_v(c, scratch); break;
   case N_STAGED_KINDS: BUG("no kind of staged pipelines");
   }
+  bound = fmax(bound, bound_transfers(c, scratch));
   arena_free(scratch);
   return bound;
 }

@@ -15,6 +15,8 @@
 //     weights      by its last backward a stage has done all weight gradients but the last ones
 //     last back    its last backward follows that of the next stage
 //
+// And a device has one transfer at a time, each way over each of its borders for every micro-batch.
+//
 // With several stages per device:
 //
 //     interleaved  as lead, for each chunk: its first forward comes after all stages before it, and by
