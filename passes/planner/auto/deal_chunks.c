@@ -13,6 +13,9 @@
 //
 //     p V >= m T + (the sum over d of (p - 1 - d) T_d) / v       T_d <= V / m, and T in all
 //
+// for a step that ends on the first device. With sums and updates of the mean device, whose end may
+// be sooner, only the wait for the first forward counts: its part of T_d.
+//
 // Further: some device has at least k + 1 of the k p + 1 largest units, in work and sums; and round
 // trips, which are of all units, whoever has them.
 
@@ -55,6 +58,59 @@ static double least_hop(const Dealer *d) {
   return d->p->stages > 1 && !isinf(least) ? least : 0;
 }
 
+typedef struct Share {
+  double work, forward, part; // part: of forwards in the work
+} Share;
+
+static int by_forward(const void *x, const void *y) {
+  const Share *a = x, *b = y;
+  return a->part > b->part ? -1 : a->part < b->part;
+}
+
+// The least of the sum over d of (p - 1 - d) / p of device d's forwards, if units may be cut and no
+// device has more than `most` seconds of work: later devices are full, of the units with the
+// largest part of forwards.
+static double least_forwards(const Dealer *d, const Share *unit, double most) {
+  int p = d->p->stages, device = p - 1;
+  double room = most, sum = 0;
+  for (int u = 0; u < d->n; u++)
+    for (double left = 1; left > 0 && device >= 0;) {
+      double part = unit[u].work * left <= room ? left : room / unit[u].work;
+      sum += part * unit[u].forward * (p - 1 - device) / p;
+      room -= part * unit[u].work;
+      left -= part;
+      if (left <= 0) break;
+      device--;
+      room = most;
+    }
+  return sum;
+}
+
+// The mean over devices of work, wait for the first forward, sums and updates.
+static double bound_mean(const Dealer *d) {
+  int p = d->p->stages;
+  Share *unit = arena_array(d->arena, Share, d->n);
+  double all = 2 * (p > 1 ? d->p->units->tied_sums : 0), m = (double)d->p->micro_batches;
+  for (int u = 0; u < d->n; u++) {
+    unit[u].work = work_before(d, u + 1) - work_before(d, u);
+    unit[u].forward = unit_at(d, u)->forward;
+    unit[u].part = unit[u].work > 0 ? unit[u].forward / unit[u].work : 0;
+    all += m * unit[u].work + unit_at(d, u)->sums + unit_at(d, u)->update;
+  }
+  qsort(unit, (size_t)d->n, sizeof *unit, by_forward);
+  // In a step of V seconds no device works more than V / m: the least V that its own bound allows.
+  double mean = all / p + (d->stages - 1) / 2.0 * least_hop(d), low = mean;
+  double high = mean + d->sum.forward[d->n];
+  for (int i = 0; i < 40; i++) {
+    double middle = (low + high) / 2;
+    if (middle < mean + least_forwards(d, unit, middle / m) / d->p->chunks)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 static double bound_chunks(const Dealer *d) {
   const Sums *s = &d->sum;
   const UnitCost *first = unit_at(d, 0), *last = unit_at(d, d->n - 1);
@@ -71,7 +127,7 @@ static double bound_chunks(const Dealer *d) {
   if (d->p->kind == STAGED_interleaved) {
     int64_t groups = (d->p->micro_batches + p - 1) / p, trips = (groups + 1) / 2;
     double waits = (m * all + (p - 1) * all / v) / (p * (1 + (p - 1) / (2 * v * m)));
-    bound = fmax(bound, waits + hops + after);
+    bound = fmax(bound, fmax(bound_mean(d), waits + hops + after));
     bound = fmax(bound, (double)trips * round_trip + after);
   } else if (p > 1) {
     double own = last->forward + last->backward + last->weight_grad;
