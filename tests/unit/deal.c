@@ -216,6 +216,9 @@ static UnitCosts random_units(Arena *a, Random *r, int n, bool same_hops) {
                        .backward = 0.2 + part(r),
                        .weight_grad = 0.2 + part(r),
                        .may_end = below(r, 8) > 0};
+    // Some units have no work in a direction, as an embedding has no backward.
+    if (!below(r, 6)) at[i].forward = 0;
+    if (!below(r, 6)) at[i].backward = at[i].weight_grad = 0;
     double kept = part(r);
     for (int k = 0; k < N_RECOMPUTE_LEVELS; k++) {
       at[i].kept[k] = kept;
