@@ -17,6 +17,7 @@
 #include "cost/cost.h"
 #include "driver.h"
 #include "output.h"
+#include "plan_deal.h"
 #include "planner/auto/tables.h"
 #include "planner/plan/factoring.h"
 #include "questions.h"
@@ -36,6 +37,8 @@ static Settings settings = {
   { .kind = OPTION_group, .name = (heading) }
 
 static const char *recompute = "none";
+static int64_t stages;
+static const char *schedule = "1f1b";
 static bool json, timed;
 
 static const Option options[] = {
@@ -48,6 +51,9 @@ static const Option options[] = {
     STRING("target", 0, &settings.target_text, "cpu|cuda", "as of nnaot"),
     STRING("recompute", 0, &recompute, "none|attention|layer",
            "also price recomputation, up to this level"),
+    INTEGER("stages", 0, &stages, "P",
+            "also deal the units to so many stages, so that a step is shortest"),
+    STRING("schedule", 0, &schedule, "NAME", "of these: gpipe, 1f1b, zb-h1 or zb-h2"),
     GROUP("The model"),
     INTEGER("batch", 0, &settings.batch, "B", "rows of a batch, of all ranks; 0: as in the model"),
     STRING("batch-dim", 0, &settings.batch_dim, "NAME", "the symbolic dimension that is the batch"),
@@ -90,6 +96,15 @@ static int check(const Program *program, RecomputeLevel *level, Diag *d) {
   *level = (RecomputeLevel)k;
   if (strcmp(s->dtype, "f32") && strcmp(s->dtype, "bf16") && strcmp(s->dtype, "f16"))
     status = usage_error(program, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
+  if (!deal_knows(schedule))
+    status = usage_error(program, "--schedule is gpipe, 1f1b, zb-h1 or zb-h2, not '%s'", schedule);
+  if (option_given("stages") && (stages < 2 || stages > DEAL_PLACES / s->micro_batches))
+    status =
+        usage_error(program, "--stages must be from 2 to %" PRId64, DEAL_PLACES / s->micro_batches);
+  if (option_given("stages") && json)
+    status = usage_error(program, "--stages has no effect with --json");
+  if (option_given("schedule") && !option_given("stages"))
+    status = usage_error(program, "--schedule has no effect without --stages");
   if (status) return status;
   s->network = s->cluster;
   return backend_target_parse(s->target_text, &s->backend.target, d) ? 0 : EXIT_FAILURE;
@@ -244,8 +259,11 @@ static bool answer_blocks(RecomputeLevel level, Arena *a, Diag *d) {
     print_json(a, table, level, tables_built(tables));
   else
     print_table(a, table);
+  DealAsked asked = {(int)stages, schedule, s->micro_batches, cluster->memory,
+                     level > RECOMPUTE_none};
+  bool ok = table && (!stages || deal_print(&table->costs, &asked, a, d));
   module_free(front);
-  return table && output_flush(d);
+  return ok && output_flush(d);
 }
 
 static int answer(const Program *program, const char *file) {
