@@ -94,7 +94,7 @@ static int check(const Program *program, RecomputeLevel *level, Diag *d) {
   if (k == N_RECOMPUTE_LEVELS)
     status = usage_error(program, "--recompute is none, attention or layer, not '%s'", recompute);
   *level = (RecomputeLevel)k;
-  if (strcmp(s->dtype, "f32") && strcmp(s->dtype, "bf16") && strcmp(s->dtype, "f16"))
+  if (!str_equal(s->dtype, "f32") && !str_equal(s->dtype, "bf16") && !str_equal(s->dtype, "f16"))
     status = usage_error(program, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
   if (!deal_knows(schedule))
     status = usage_error(program, "--schedule is gpipe, 1f1b, zb-h1 or zb-h2, not '%s'", schedule);

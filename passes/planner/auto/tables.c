@@ -259,6 +259,20 @@ static bool add_level(Tables *t, const TableShape *shape, RecomputeLevel level, 
   return true;
 }
 
+// The bytes of a rank that has all units: what lasts, what they keep up to a unit, and what this
+// one works with; or what the updates hold.
+static double bytes_without_stages(const UnitCosts *c) {
+  double lasting = 0, kept = 0, most = 0, updating = 0;
+  for (int i = 0; i < c->n; i++) {
+    const UnitCost *u = &c->at[i];
+    lasting += u->lasting;
+    kept += u->kept[RECOMPUTE_none];
+    updating += u->updating;
+    most = fmax(most, kept + fmax(u->working[0], u->working[1]));
+  }
+  return lasting + fmax(most, updating);
+}
+
 static bool make_table(Tables *t, const TableShape *shape, Table *out, const char **why) {
   const ModelUnits *b = t->blocks;
   Arena *a = arena_new();
@@ -297,7 +311,9 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
     price_hops(t, shape, &out->costs, a);
     price_tied(t, &c.few, &out->costs);
     out->seconds = extended(t, &c, c.few.seconds, offsetof(Sample, seconds));
-    out->bytes = extended(t, &c, c.few.bytes, offsetof(Sample, bytes));
+    // Cut-outs may need the most at another place than the model, as at the loss.
+    double bytes = extended(t, &c, c.few.bytes, offsetof(Sample, bytes));
+    out->bytes = fmax(bytes, bytes_without_stages(&out->costs));
   }
   arena_free(a);
   return ok;
