@@ -215,6 +215,7 @@ static void print_json(Arena *a, const Table *t, RecomputeLevel last, int built)
            u->weight_grad);
     print_levels("again", u->again, last);
     print_levels("kept", u->kept, last);
+    print_levels("again_working", u->again_working, last);
     printf(", \"waiting\": %.9g, \"working\": [%.9g, %.9g], \"handed\": %.9g, \"lasting\": %.9g, "
            "\"updating\": %.9g, \"sums\": %.9g, "
            "\"update\": %.9g}",

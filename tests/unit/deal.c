@@ -232,8 +232,13 @@ static UnitCosts random_units(Arena *a, Random *r, int n, bool same_hops) {
     at[i].sums = behind * part(r);
     at[i].update = behind * part(r);
   }
-  return (UnitCosts){
-      n, at, below(r, 2) * part(r), below(r, 2) * part(r), below(r, 2) * part(r), below(r, 2)};
+  return (UnitCosts){.n = n,
+                     .at = at,
+                     .hop_start = below(r, 2) * part(r),
+                     .hop_seconds_per_byte = below(r, 2) * part(r),
+                     .tied_sums = below(r, 2) * part(r),
+                     .joint_update = below(r, 2),
+                     .tied_lasting = below(r, 2) * part(r)};
 }
 
 // Bytes of a stage, from the definition.
@@ -250,6 +255,7 @@ static double stage_bytes(const DealProblem *p, int stage, int first, int last, 
     RecomputeLevel any = recomputed ? level : RECOMPUTE_none;
     working = fmax(working, fmax(x->working[0], x->working[1] + x->kept[0] - x->kept[any]));
   }
+  if (first > 0 && last == p->units->n) lasting += p->units->tied_lasting;
   return lasting + held * kept + working;
 }
 

@@ -47,21 +47,35 @@ Dealer dealer_new(const DealProblem *p, Arena *a) {
 
 // -- Memory ------------------------------------------------------------------------------------
 
+// Backward has the recomputed activations of one unit at least.
+static double back_working(const UnitCost *x, RecomputeLevel level) {
+  double own = x->working[1] + fmax(0, x->kept[RECOMPUTE_none] - x->kept[level]);
+  return fmax(own, x->again_working[level]);
+}
+
 void add_working(const Dealer *d, Working *w, int unit) {
   const UnitCost *x = unit_at(d, unit);
   RecomputeLevel base = base_level(d->p);
   for (int level = (int)base; level < N_RECOMPUTE_LEVELS; level++) {
-    // Backward has the recomputed activations of one unit.
-    double back = x->working[1] + fmax(0, x->kept[RECOMPUTE_none] - x->kept[level]);
+    double back = back_working(x, (RecomputeLevel)level);
     w->of[level] = fmax(w->of[level], fmax(x->working[0], back));
   }
+}
+
+// The bytes that last of units first … last - 1.  A tied embedding is on the last stage too, unless
+// its device has the first one.
+static double lasting_bytes(const Dealer *d, int first, int last) {
+  const DealProblem *p = d->p;
+  bool apart = staged_device(p->kind, p->stages, d->stages - 1) != 0;
+  double tied = first > 0 && last == d->n && apart ? p->units->tied_lasting : 0;
+  return d->sum.lasting[last] - d->sum.lasting[first] + tied;
 }
 
 bool find_recompute(const Dealer *d, int first, int last, double held, const Working *w,
                     Recompute *out) {
   const Sums *s = &d->sum;
   RecomputeLevel base = base_level(d->p);
-  double bytes = s->lasting[last] - s->lasting[first] + held * (s->kept[last] - s->kept[first]);
+  double bytes = lasting_bytes(d, first, last) + held * (s->kept[last] - s->kept[first]);
   double limit = d->p->memory * (1 + 1e-9);
   bool found = bytes + w->of[base] <= limit;
   *out = (Recompute){base, base == RECOMPUTE_none ? 0 : last - first, 0, 0};
@@ -100,7 +114,7 @@ static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   if (!find_recompute(d, first, last, held, &w, &r)) return false;
   deal->level[stage] = r.level;
   deal->recomputed[stage] = r.units;
-  deal->bytes[stage] = d->sum.lasting[last] - d->sum.lasting[first] +
+  deal->bytes[stage] = lasting_bytes(d, first, last) +
                        held * (d->sum.kept[last] - d->sum.kept[first] - r.saved) + w.of[r.level];
   return true;
 }
@@ -142,7 +156,7 @@ static double share_bytes(const Dealer *d, Deal *deal, Shared *s, int n) {
     } else if (base != RECOMPUTE_none) {
       deal->recomputed[k] = last - first;
     }
-    lasting += d->sum.lasting[last] - d->sum.lasting[first];
+    lasting += lasting_bytes(d, first, last);
     working = fmax(working, w.of[level]);
   }
   double bytes = lasting + working +
@@ -196,12 +210,13 @@ bool fit_stages(const Dealer *d, Deal *deal, int low, int high) {
 }
 
 PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
+  bool apart = staged_device(p->kind, p->stages, d->n - 1) != 0;
   StageCost *at = arena_array(a, StageCost, d->n);
   for (int i = 0; i < d->n; i++)
     for (int u = d->first[i]; u < d->first[i + 1]; u++) {
       const UnitCost *x = &p->units->at[u];
       RecomputeLevel level = u - d->first[i] < d->recomputed[i] ? d->level[i] : RECOMPUTE_none;
-      double back = x->working[1] + fmax(0, x->kept[RECOMPUTE_none] - x->kept[level]);
+      double back = back_working(x, level);
       at[i].forward += x->forward;
       at[i].backward += x->backward + (level == RECOMPUTE_none ? 0 : x->again[level]);
       at[i].weight_grad += x->weight_grad;
@@ -212,6 +227,7 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
       at[i].update += x->update;
       if (u == d->first[i + 1] - 1 && i + 1 < d->n) at[i].hop = hop_seconds(p->units, u + 1);
     }
+  if (apart && d->first[d->n - 1] > 0) at[d->n - 1].lasting += p->units->tied_lasting;
   return (PipelineCost){p->kind,
                         p->stages,
                         p->chunks,

@@ -254,6 +254,7 @@ static bool add_level(Tables *t, const TableShape *shape, RecomputeLevel level, 
   }
   for (int i = 0; i < n; i++) {
     unit[i].kept[level] = kept[i];
+    unit[i].again_working[level] = typical(t, &c, i)->working[1];
     unit[i].again[level] = fmax(unit[i].again[level], 0);
   }
   return true;

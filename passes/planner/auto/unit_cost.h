@@ -31,12 +31,14 @@ typedef struct UnitCost {
   // read, which is a part of what is kept, and gradients.
   double waiting;
   double working[2]; // the largest other bytes during forward, and during backward
-  double handed;     // bytes per rank from it to the next unit, and of their gradient
-  bool may_end;      // a stage may end after it
-  double lasting;    // bytes of the whole step: weights, masters, states, gradients
-  double updating;   // further bytes after the last micro-batch, at most
-  double sums;       // seconds after the last micro-batch: sums over replicas, gathers
-  double update;     // seconds of the optimizer
+  // The same in backward if it is recomputed so far, with others of its layer; 0: not known.
+  double again_working[N_RECOMPUTE_LEVELS];
+  double handed;   // bytes per rank from it to the next unit, and of their gradient
+  bool may_end;    // a stage may end after it
+  double lasting;  // bytes of the whole step: weights, masters, states, gradients
+  double updating; // further bytes after the last micro-batch, at most
+  double sums;     // seconds after the last micro-batch: sums over replicas, gathers
+  double update;   // seconds of the optimizer
 } UnitCost;
 
 typedef struct UnitCosts {
@@ -44,9 +46,9 @@ typedef struct UnitCosts {
   const UnitCost *at;
   double hop_start, hop_seconds_per_byte; // of a transfer between neighbouring stages
   double tied_sums; // seconds of sums between the first and the last stage (tied embedding), or 0
-  double tied_lasting; // bytes of it on the last stage, if that is not the first, too
   // All updates wait for all sums, as for the norm of all gradients.
   bool joint_update;
+  double tied_lasting; // bytes of the tied embedding on the device of the last stage, too
 } UnitCosts;
 
 #endif
