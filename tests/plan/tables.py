@@ -56,6 +56,9 @@ CASES = [
     (t5, (12, 24), "zero1=8", 4, CPU, True),
     (llama, (4, 12), "dp=4,sp=2", 2, GPU, True),
     (moe, (8,), "zero1=4,ep=2", 2, CPU, True),
+    (gpt, (8,), "dp=4,cp=2", 4, GPU, True),
+    (gpt, (8,), "dp=2,search=4", 4, GPU, True),
+    (gpt, (12,), "zero1=4,sp=2,recompute=1", 4, GPU, True),
 ]
 
 

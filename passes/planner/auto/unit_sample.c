@@ -31,8 +31,8 @@ typedef struct Reader {
   Sample *out;
   // Of the live ranges:
   int action, last_action;
-  double *after;  // by op time: bytes of all values in the last action, the update
-  double *change; // by op time: bytes of the slice's values
+  double *outside[2]; // by op time: bytes of all values in the first action and in the last
+  double *change;     // by op time: bytes of the slice's values
   Vec(const MemBlock *) kept;
 } Reader;
 
@@ -142,10 +142,13 @@ static void add_life(const MemBlock *b, Lived life, void *context) {
   double bytes = (double)(b->to - b->from);
   Moment border = {r->action, r->border};
   int64_t end = graph_end(r->g);
-  // What is there in the update, from its beginning or from an op of it on.
-  if (life.to.action == r->last_action) {
-    r->after[life.from.action == r->last_action ? life.from.at : 0] += bytes;
-    r->after[(life.to.at < end ? life.to.at : end) + 1] -= bytes;
+  // Resident outside of the loop: in the first action, before it, and in the last, the update.
+  for (int k = 0; k < 2; k++) {
+    int action = k ? r->last_action : 0;
+    if (life.from.action > action || life.to.action < action) continue;
+    int64_t to = life.to.action > action || life.to.at > end ? end : life.to.at;
+    r->outside[k][life.from.action < action ? 0 : life.from.at] += bytes;
+    r->outside[k][to + 1] -= bytes;
   }
   bool at_border = !moment_before(border, life.from) && !moment_before(life.to, border);
   if (b->lasts) {
@@ -195,7 +198,8 @@ static void read_bytes(Reader *r) {
   LaneLives *lives = lane_lives_new(r->a, r->g, r->part, device, false);
   r->action = lane_lives_run(lives)->run_of[0][r->slice];
   r->last_action = lane_lives_run(lives)->n_actions - 1;
-  r->after = arena_array(r->a, double, graph_end(r->g) + 2);
+  for (int k = 0; k < 2; k++)
+    r->outside[k] = arena_array(r->a, double, graph_end(r->g) + 2);
   r->change = arena_array(r->a, double, graph_end(r->g) + 2);
   for_each_life(lives, add_life, r);
   read_kept(r);
@@ -211,10 +215,12 @@ static void read_bytes(Reader *r) {
     double *most = &r->out->unit[unit_of(r, op)].working[kind_of(r, op) != WORK_F];
     if (loops(r, op)) *most = fmax(*most, now - kept[unit_of(r, op)]);
   }
-  now = 0;
-  for (at = 0; at <= graph_end(r->g); at++) {
-    now += r->after[at];
-    r->out->updating = fmax(r->out->updating, now - r->out->lasting);
+  for (int k = 0; k < 2; k++) {
+    now = 0;
+    for (at = 0; at <= graph_end(r->g); at++) {
+      now += r->outside[k][at];
+      r->out->updating = fmax(r->out->updating, now - r->out->lasting);
+    }
   }
 }
 
