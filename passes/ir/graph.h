@@ -70,7 +70,8 @@ typedef struct Mesh {
   int n_axes;
   MeshAxis axis[MAX_AXES];
   int n_devices;
-  int *device; // [n_devices], distinct; row-major over the axes other than time
+  int *device;       // [n_devices], distinct; row-major over the axes other than time
+  const int *sorted; // the same, ascending; NULL before the mesh is in a module
   struct Mesh *next;
 } Mesh;
 
@@ -346,6 +347,7 @@ bool module_check_ranks(const Module *m, Diag *d);
 bool module_has_stages(const Module *m); // whether a mesh lacks devices of another one
 bool mesh_has(const Mesh *mesh, int device);
 bool mesh_covers(const Mesh *all, const Mesh *mesh);    // `all` has its devices
+bool mesh_meets(const Mesh *a, const Mesh *b);          // whether they share a device
 bool mesh_same_devices(const Mesh *a, const Mesh *b);   // in any order, with any factors
 bool mesh_repeats(const Mesh *mesh, int *device);       // whether it lists a device twice
 int mesh_find_axis(const Mesh *mesh, const char *name); // -1: no axis of this name

@@ -5,6 +5,22 @@
 
 #include "ir/graph.h"
 
+static int compare_ints(const void *a, const void *b) {
+  int x = *(const int *)a, y = *(const int *)b;
+  return (x > y) - (x < y);
+}
+
+// The devices in ascending order: the list itself, if it is.
+static const int *sorted_devices(Arena *a, const Mesh *mesh) {
+  int at = 1;
+  while (at < mesh->n_devices && mesh->device[at - 1] < mesh->device[at])
+    at++;
+  if (at >= mesh->n_devices) return mesh->device;
+  int *sorted = arena_copy(a, mesh->device, sizeof *sorted * (size_t)mesh->n_devices);
+  qsort(sorted, (size_t)mesh->n_devices, sizeof *sorted, compare_ints);
+  return sorted;
+}
+
 void module_add_mesh(Module *m, Mesh *mesh) {
   if (module_find_mesh(m, mesh->name)) BUG("a second mesh @%s", mesh->name);
   Mesh **end = &m->meshes;
@@ -13,6 +29,7 @@ void module_add_mesh(Module *m, Mesh *mesh) {
   for (; *end; end = &(*end)->next)
     mesh->id++;
   mesh->next = NULL;
+  mesh->sorted = sorted_devices(m->arena, mesh);
   *end = mesh;
 }
 
@@ -78,11 +95,6 @@ int module_slices(const Module *m) {
   return 1;
 }
 
-static int compare_ints(const void *a, const void *b) {
-  int x = *(const int *)a, y = *(const int *)b;
-  return (x > y) - (x < y);
-}
-
 int *module_devices(const Module *m, Arena *a, int *n) {
   int most = 1;
   for_each_mesh(mesh, m)
@@ -104,12 +116,18 @@ int *module_devices(const Module *m, Arena *a, int *n) {
 }
 
 bool mesh_has(const Mesh *mesh, int device) {
-  // Fast path: most meshes list consecutive devices.
-  int at = mesh->n_devices ? device - mesh->device[0] : -1;
-  if (at >= 0 && at < mesh->n_devices && mesh->device[at] == device) return true;
-  for (int i = 0; i < mesh->n_devices; i++)
-    if (mesh->device[i] == device) return true;
-  return false;
+  int n = mesh->n_devices;
+  const int *sorted = mesh->sorted;
+  if (!sorted) {
+    for (int i = 0; i < n; i++)
+      if (mesh->device[i] == device) return true;
+    return false;
+  }
+  if (n == 0 || device < sorted[0] || device > sorted[n - 1]) return false;
+  // Most meshes are a run of neighbours.
+  int at = device - sorted[0];
+  if (at < n && sorted[at] == device) return true;
+  return bsearch(&device, sorted, (size_t)n, sizeof *sorted, compare_ints);
 }
 
 bool mesh_covers(const Mesh *all, const Mesh *mesh) {
@@ -118,12 +136,19 @@ bool mesh_covers(const Mesh *all, const Mesh *mesh) {
   return true;
 }
 
+bool mesh_meets(const Mesh *a, const Mesh *b) {
+  // Two stages are two runs of devices, and their ends tell.
+  if (a->sorted && b->sorted && a->n_devices && b->n_devices)
+    if (a->sorted[a->n_devices - 1] < b->sorted[0] || b->sorted[b->n_devices - 1] < a->sorted[0])
+      return false;
+  for (int i = 0; i < a->n_devices; i++)
+    if (mesh_has(b, a->device[i])) return true;
+  return false;
+}
+
 bool mesh_same_devices(const Mesh *a, const Mesh *b) {
   if (a == b) return true;
-  if (a->n_devices != b->n_devices) return false;
-  for (int i = 0; i < a->n_devices; i++)
-    if (!mesh_has(b, a->device[i])) return false;
-  return true;
+  return a->n_devices == b->n_devices && mesh_covers(b, a);
 }
 
 bool module_has_stages(const Module *m) {

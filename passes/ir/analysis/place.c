@@ -122,9 +122,7 @@ Meets module_meets(const Module *m, Arena *a) {
   pair[0] = true;
   for_each_mesh(x, m)
     for_each_mesh(y, m)
-      // One common device is enough.
-      for (int i = 0; i < x->n_devices && !pair[x->id * n + y->id]; i++)
-        pair[x->id * n + y->id] = mesh_has(y, x->device[i]);
+      pair[x->id * n + y->id] = mesh_meets(x, y);
   return (Meets){n, pair};
 }
 
