@@ -43,10 +43,18 @@
 typedef Vec(Op *) Ops;
 typedef Vec(Value *) Values;
 
+// Arrays by op or value id have room for all batches: ids stay as they are until the end.
 typedef struct Batcher {
   Graph *g;
   Arena *scratch;
   Diag *d;
+  int *group;       // by op id: its group, from 1; 0: it is never batched
+  Vec(int) left;    // by group: its ops that are not batched yet; 0: done
+  bool *late;       // by op id: whether it runs once per step
+  int *after;       // by op id: the ops of the present group on a path to it, and itself
+  bool *reads;      // by op id: whether it reads results of the present batch
+  Value **of;       // by value id: its copy in the present body
+  int named[N_OPS]; // by kind: the number of the next free name
   int64_t n_batches, n_ops;
 } Batcher;
 
@@ -130,10 +138,10 @@ static Op *make_batch(Batcher *b, const Ops *member) {
   // The body has a free name.
   Op *last = member->at[member->n - 1];
   const char *name = NULL;
-  for (int i = 0; !name || graph_find(b->g->module, name); i++)
-    name = str_format(b->scratch, "%s_%d", op_info[last->kind].name, i);
+  while (!name || graph_find(b->g->module, name))
+    name = str_format(b->scratch, "%s_%d", op_info[last->kind].name, b->named[last->kind]++);
   Graph *body = graph_new(b->g->module, name, false);
-  Value **of = arena_array(b->scratch, Value *, b->g->n_values);
+  Value **of = b->of;
   Values operands = {0};
   for (int i = 0; i < all.n; i++) {
     // The body has a copy of each member.
@@ -161,6 +169,12 @@ static Op *make_batch(Batcher *b, const Ops *member) {
     }
   }
   graph_renumber(body);
+  // Copies are valid in this body only.
+  for (int i = 0; i < operands.n; i++)
+    of[operands.at[i]->id] = NULL;
+  for (int i = 0; i < all.n; i++)
+    for (int k = 0; k < all.at[i]->n_out; k++)
+      of[all.at[i]->out[k]->id] = NULL;
   // The batch is at the position of the last member.
   Op *batch = op_new_call(b->g, last->next, OP_multi_tensor, body, operands.at, operands.n,
                           op_origin(last), b->d);
@@ -182,64 +196,129 @@ static Op *make_batch(Batcher *b, const Ops *member) {
   return batch;
 }
 
-// Moves direct and indirect readers of the batch's results after it, in their order.
-static void put_readers_behind(Batcher *b, Op *batch) {
-  bool *late = arena_array(b->scratch, bool, b->g->n_ops);
+// Moves direct and indirect readers of the batch's results after it, in their order; all of them
+// come after op `before`, or NULL.
+static void put_readers_behind(Batcher *b, Op *batch, Op *before) {
   Ops readers = {0};
-  late[batch->id] = true;
-  for (Op *op = b->g->first; op != batch; op = op->next) {
+  b->reads[batch->id] = true;
+  for (Op *op = before ? before->next : b->g->first; op != batch; op = op->next) {
     for (int i = 0; i < op->n_in; i++) {
       const Op *def = op->in[i].value->def;
-      if (def && late[def->id]) late[op->id] = true;
+      if (def && b->reads[def->id]) b->reads[op->id] = true;
     }
-    if (late[op->id]) vec_push(b->scratch, &readers, op);
+    if (b->reads[op->id]) vec_push(b->scratch, &readers, op);
   }
   Op *at = batch->next;
-  for (int i = 0; i < readers.n; i++)
+  for (int i = 0; i < readers.n; i++) {
     op_move_before(readers.at[i], at);
+    b->reads[readers.at[i]->id] = false;
+  }
+  b->reads[batch->id] = false;
 }
 
-// Batches the ops like `first`. True if the graph changed.
-static bool batch_alike(Batcher *b, const Op *first) {
-  bool changed = false;
-  for (int once = 0; once < 2; once++) {
-    graph_renumber(b->g);
-    // An op is at the level of the longest path to it through ops like `first`.
-    Levels levels = {.at = arena_array(b->scratch, Ops, b->g->n_ops)};
-    // `after` counts the ops of the group on a path to an op, and itself.
-    int *after = arena_array(b->scratch, int, b->g->n_ops);
-    const bool *late = graph_update_ops(b->g, b->scratch);
-    for_each_op(op, b->g) {
-      int n = 0;
-      for (int i = 0; i < op->n_in; i++) {
-        const Op *def = op->in[i].value->def;
-        if (def && after[def->id] > n) n = after[def->id];
-      }
-      after[op->id] = n;
-      if (!may_batch(op) || !alike(op, first) || late[op->id] != (bool)once) continue;
-      vec_push(b->scratch, &levels.at[n], op);
-      after[op->id] = n + 1;
-      if (levels.n < n + 1) levels.n = n + 1;
+// Batches the ops of the group, `n` in number, that run once per step or do not; all of them come
+// after op `before`, or NULL.
+static void batch_group(Batcher *b, int group, int n, bool once, Op *before) {
+  // An op is at the level of the longest path to it through ops of the group; paths begin at the
+  // first of them and end at the last.
+  Levels levels = {.at = arena_array(b->scratch, Ops, n)};
+  Op *start = before ? before->next : b->g->first, *end = start;
+  for (int seen = 0; seen < n; end = end->next) {
+    int longest = 0;
+    for (int i = 0; i < end->n_in; i++) {
+      const Op *def = end->in[i].value->def;
+      if (def && b->after[def->id] > longest) longest = b->after[def->id];
     }
-    for (int i = 0; i < levels.n; i++) {
-      const Ops *level = &levels.at[i];
-      // A batch is bounded by its bytes in host memory, and with early updates by its gradients:
-      // no more together than the largest alone.
-      int64_t most_away = largest(level, bytes_away), most_made = largest(level, bytes_made);
-      for (int from = 0, n; from < level->n; from += n) {
-        int most = count_within(level, from, most_away, bytes_away);
-        int early =
-            b->g->module->early_updates ? count_within(level, from, most_made, bytes_made) : most;
-        n = early < most ? early : most;
-        if (n < 2) continue;
-        b->n_batches++;
-        b->n_ops += n;
-        put_readers_behind(b, make_batch(b, &(Ops){level->at + from, n, n}));
-        changed = true;
-      }
+    b->after[end->id] = longest;
+    if (b->group[end->id] != group) continue;
+    seen++;
+    if (b->late[end->id] != once) continue;
+    vec_push(b->scratch, &levels.at[longest], end);
+    b->after[end->id] = longest + 1;
+    if (levels.n < longest + 1) levels.n = longest + 1;
+  }
+  for (const Op *op = start; op != end; op = op->next)
+    b->after[op->id] = 0;
+  for (int i = 0; i < levels.n; i++) {
+    const Ops *level = &levels.at[i];
+    // A batch is bounded by its bytes in host memory, and with early updates by its gradients: no
+    // more together than the largest alone.
+    int64_t most_away = largest(level, bytes_away), most_made = largest(level, bytes_made);
+    for (int from = 0, size; from < level->n; from += size) {
+      int most = count_within(level, from, most_away, bytes_away);
+      int early =
+          b->g->module->early_updates ? count_within(level, from, most_made, bytes_made) : most;
+      size = early < most ? early : most;
+      if (size < 2) continue;
+      b->n_batches++;
+      b->n_ops += size;
+      b->left.at[group] -= size;
+      Op *batch = make_batch(b, &(Ops){level->at + from, size, size});
+      b->late[batch->id] = once;
+      put_readers_behind(b, batch, before);
     }
   }
-  return changed;
+}
+
+// Finds the groups: ops that are alike, in the order of the first of each.
+static void find_groups(Batcher *b) {
+  Ops first = {0};
+  int n_meshes = module_n_meshes(b->g->module) + 1;
+  // The groups of a mesh are a chain, through the first op of each.
+  int *newest = arena_array(b->scratch, int, n_meshes);
+  Vec(int) older = {0};
+  vec_push(b->scratch, &first, NULL);
+  vec_push(b->scratch, &older, 0);
+  b->left.n = 0;
+  vec_push(b->scratch, &b->left, 0);
+  for_each_op(op, b->g) {
+    if (!may_batch(op)) continue;
+    const Mesh *mesh = op_mesh(op);
+    int *head = &newest[mesh ? mesh->id + 1 : 0], k = *head;
+    while (k && !alike(op, first.at[k]))
+      k = older.at[k];
+    if (!k) {
+      k = first.n;
+      vec_push(b->scratch, &first, op);
+      vec_push(b->scratch, &older, *head);
+      vec_push(b->scratch, &b->left, 0);
+      *head = k;
+    }
+    b->group[op->id] = k;
+    b->left.at[k]++;
+  }
+}
+
+static void batch_graph(Batcher *b, Graph *g) {
+  b->g = g;
+  graph_renumber(g);
+  // Each op of the graph is in one batch at most, and its results have one successor each.
+  size_t ops = 2 * (size_t)g->n_ops, values = 2 * (size_t)g->n_values;
+  b->group = arena_array(b->scratch, int, ops);
+  b->after = arena_array(b->scratch, int, ops);
+  b->reads = arena_array(b->scratch, bool, ops);
+  b->late = arena_array(b->scratch, bool, ops);
+  b->of = arena_array(b->scratch, Value *, values);
+  const bool *late = graph_update_ops(g, b->scratch);
+  for (uint32_t i = 0; i < g->n_ops; i++)
+    b->late[i] = late[i];
+  find_groups(b);
+  // Groups are batched one after the other, so that an existing batch counts as one op.
+  bool *done = arena_array(b->scratch, bool, b->left.n);
+  for (Op *op = g->first; op;) {
+    int group = b->group[op->id];
+    if (!group || done[group]) {
+      op = op->next;
+      continue;
+    }
+    // The op is the first of its group: all that changes comes after the op before it.
+    Op *before = op->prev;
+    done[group] = true;
+    for (int once = 0; once < 2 && b->left.at[group]; once++)
+      batch_group(b, group, b->left.at[group], once, before);
+    op = before ? before->next : g->first;
+  }
+  graph_renumber(g);
 }
 
 bool pass_multi_tensor(Module *m, const PassOptions *o, Diag *d) {
@@ -247,20 +326,8 @@ bool pass_multi_tensor(Module *m, const PassOptions *o, Diag *d) {
   Vec(Graph *) entries = {0}; // bodies are added meanwhile
   for_each_graph(g, m)
     if (g->entry) vec_push(b.scratch, &entries, g);
-  for (int i = 0; i < entries.n; i++) {
-    b.g = entries.at[i];
-    // Groups are batched one after the other, so that an existing batch counts as one op.
-    Ops done = {0}; // the first of each group
-    for (Op *op = b.g->first; op;) {
-      // An op like one that was first before is done.
-      bool skip = !may_batch(op);
-      for (int k = 0; k < done.n && !skip; k++)
-        skip = alike(op, done.at[k]);
-      if (!skip) vec_push(b.scratch, &done, op);
-      op = !skip && batch_alike(&b, op) ? b.g->first : op->next;
-    }
-    graph_renumber(b.g);
-  }
+  for (int i = 0; i < entries.n; i++)
+    batch_graph(&b, entries.at[i]);
   opt_stat(o, b.n_batches, "batches");
   opt_stat(o, b.n_ops, "ops batched");
   return true;

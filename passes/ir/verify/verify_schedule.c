@@ -2,12 +2,26 @@
 
 #include "verify_schedule.h"
 
+#include <stdlib.h>
+
 #include "ir/analysis/place.h"
 #include "ir/op.h"
 #include "verify.h"
 
 static bool wrong(const Graph *g, const Op *op, Diag *d, const char *what) {
   return diag_error(d, op ? op->loc : NULL, "the schedule of '@%s': %s", g->name, what);
+}
+
+BySegment group_by_segment(const Scheduled *s, const int *segment, int n) {
+  BySegment by = {arena_array(s->arena, int, s->n + 3), arena_array(s->arena, int, n)};
+  // Counts are two places ahead, so that filling the groups leaves `at` as their starts.
+  for (int i = 0; i < n; i++)
+    if (segment[i]) by.at[segment[i] + 2]++;
+  for (int k = 0; k <= s->n; k++)
+    by.at[k + 2] += by.at[k + 1];
+  for (int i = 0; i < n; i++)
+    if (segment[i]) by.item[by.at[segment[i] + 1]++] = i;
+  return by;
 }
 
 // -- 15: segments ------------------------------------------------------------------------------
@@ -79,20 +93,18 @@ static bool check_action(const RunCheck *c, const Action *action) {
   int n = ++c->count[action->segment];
   const char *name = segment_name(g, action->segment);
   // Producer segments on the same devices must have run for this slice.
-  for (int i = 0; i < s->reads.n; i++) {
-    const SegmentRead *read = &s->reads.at[i];
-    if (read->reader != action->segment || !mesh_has(s->mesh[read->made], *c->run->device) ||
-        c->count[read->made] >= n)
-      continue;
+  const BySegment *reads = &s->reads_of, *ahead = &s->ahead_in;
+  for (int i = reads->at[action->segment]; i < reads->at[action->segment + 1]; i++) {
+    const SegmentRead *read = &s->reads.at[reads->item[i]];
+    if (c->count[read->made] >= n || !mesh_has(s->mesh[read->made], *c->run->device)) continue;
     return bad_run(c,
                    str_format(s->arena, "runs %s of slice %d before %s, which computes its operand",
                               name, n - 1, segment_name(g, read->made)));
   }
   // Moves into the segment must have been received, or must have been started here.
-  for (int i = 0; i < s->ahead.n; i++) {
-    const Op *move = s->ahead.at[i];
-    if (move->segment != action->segment) continue;
-    if (run_gets(c->run, move) && c->got[i] < n)
+  for (int i = ahead->at[action->segment]; i < ahead->at[action->segment + 1]; i++) {
+    const Op *move = s->ahead.at[ahead->item[i]];
+    if (run_gets(c->run, move) && c->got[ahead->item[i]] < n)
       return bad_run(c, str_format(s->arena, "runs %s of slice %d before it gets %s", name, n - 1,
                                    value_text(s->arena, move->out[0])));
     if (!run_gets(c->run, move) && c->count[move_start(move, c->run)] < n)
@@ -129,21 +141,41 @@ static bool check_run(Scheduled *s, const RankRun *run, Diag *d) {
   return true;
 }
 
+static int compare_ints(const void *x, const void *y) {
+  return (*(const int *)x > *(const int *)y) - (*(const int *)x < *(const int *)y);
+}
+
 // Checks that each device of a segment's mesh is in one run, and other devices in none.
 static bool check_devices(const Scheduled *s, Diag *d) {
   int n;
   const int *device = module_devices(s->g->module, s->arena, &n);
+  int *sorted = arena_copy(s->arena, device, sizeof *sorted * (size_t)n);
+  qsort(sorted, (size_t)n, sizeof *sorted, compare_ints);
+  // How many runs have each device, and whether a segment needs it; by position in `sorted`.
+  int *times = arena_array(s->arena, int, n);
+  bool *takes_part = arena_array(s->arena, bool, n);
+  for (int r = 0; r < s->g->schedule->run.n; r++) {
+    const RankRun *run = &s->g->schedule->run.at[r];
+    for (int k = 0; k < run->n_devices; k++) {
+      const int *at = bsearch(&run->device[k], sorted, (size_t)n, sizeof *sorted, compare_ints);
+      if (at) times[at - sorted]++;
+    }
+  }
+  bool *seen = arena_array(s->arena, bool, module_n_meshes(s->g->module));
+  for (int k = 1; k <= s->n; k++) {
+    const Mesh *mesh = s->mesh[k];
+    if (!mesh || seen[mesh->id]) continue;
+    seen[mesh->id] = true;
+    for (int i = 0; i < mesh->n_devices; i++) {
+      const int *at = bsearch(&mesh->device[i], sorted, (size_t)n, sizeof *sorted, compare_ints);
+      takes_part[at - sorted] = true;
+    }
+  }
   for (int i = 0; i < n; i++) {
-    int times = 0;
-    bool takes_part = false;
-    // The runs that have the device, and whether a segment needs it.
-    for (int r = 0; r < s->g->schedule->run.n; r++)
-      for (int k = 0; k < s->g->schedule->run.at[r].n_devices; k++)
-        times += s->g->schedule->run.at[r].device[k] == device[i];
-    for (int k = 1; k <= s->n; k++)
-      takes_part |= s->mesh[k] && mesh_has(s->mesh[k], device[i]);
-    if (times == takes_part) continue;
-    return wrong(s->g, NULL, d, str_format(s->arena, "device %d is in %d runs", device[i], times));
+    const int *at = bsearch(&device[i], sorted, (size_t)n, sizeof *sorted, compare_ints);
+    if (times[at - sorted] == takes_part[at - sorted]) continue;
+    return wrong(s->g, NULL, d,
+                 str_format(s->arena, "device %d is in %d runs", device[i], times[at - sorted]));
   }
   return true;
 }
@@ -180,6 +212,13 @@ bool verify_schedule(const Graph *g, Diag *d) {
       vec_push(s.arena, &s.ahead, op);
       s.ahead_of[op->out[0]->id] = s.ahead.n;
     }
+  int *reader = arena_array(s.arena, int, s.reads.n), *into = arena_array(s.arena, int, s.ahead.n);
+  for (int i = 0; i < s.reads.n; i++)
+    reader[i] = s.reads.at[i].reader;
+  for (int i = 0; i < s.ahead.n; i++)
+    into[i] = s.ahead.at[i]->segment;
+  s.reads_of = group_by_segment(&s, reader, s.reads.n);
+  s.ahead_in = group_by_segment(&s, into, s.ahead.n);
   for (int i = 0; ok && i < g->schedule->run.n; i++)
     ok = check_run(&s, &g->schedule->run.at[i], d);
   ok = ok && verify_waits(&s, d);

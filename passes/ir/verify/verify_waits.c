@@ -57,7 +57,6 @@ typedef struct Runner {
   const RankRun *run;
   int step, queue; // the last action, and the last step in the queue; -1: none
   int *count, *got;
-  bool *ours; // by move that is ahead: whether the run starts it
 } Runner;
 
 static void put_in_queue(Waits *w, Runner *r, int step) {
@@ -69,21 +68,19 @@ static void put_in_queue(Waits *w, Runner *r, int step) {
 static void follow_run(Waits *w, int which) {
   const Scheduled *s = w->s;
   const RankRun *run = &s->g->schedule->run.at[which];
-  Runner r = {run,
-              -1,
-              -1,
-              arena_array(s->arena, int, s->n + 1),
-              arena_array(s->arena, int, s->ahead.n),
-              arena_array(s->arena, bool, s->ahead.n)};
+  Runner r = {run, -1, -1, arena_array(s->arena, int, s->n + 1),
+              arena_array(s->arena, int, s->ahead.n)};
   // All devices of a run have the same operands, so the first one stands for all.
   int device = run->device[0];
+  int *start = arena_array(s->arena, int, s->ahead.n); // the segment at whose end it sends; or 0
   for (int i = 0; i < s->ahead.n; i++) {
     const Op *move = s->ahead.at[i], *made = move->in[0].value->def;
-    r.ours[i] = mesh_has(move->in[0].value->layout->mesh, device);
+    bool ours = mesh_has(move->in[0].value->layout->mesh, device);
     // Runs send a value of the outside at different times, if they are several.
-    if (r.ours[i] && !(made && made->segment))
-      r.ours[i] = move_sends(move, run->device, run->n_devices);
+    if (ours && !(made && made->segment)) ours = move_sends(move, run->device, run->n_devices);
+    if (ours) start[i] = move_start(move, run);
   }
+  const BySegment sends = group_by_segment(s, start, s->ahead.n), *needs = &s->ahead_in;
   for (int at = 0; at < run->action.n; at++) {
     int step = w->action_at[which] + at, segment = run->action.at[at].segment;
     // A get enqueues the move on the receiving run.
@@ -97,11 +94,10 @@ static void follow_run(Waits *w, int which) {
     int slice = r.count[segment]++;
     int meets = w->meets[segment] ? w->meet_at + slice * s->n + segment - 1 : -1;
     // The segment, or its collectives, wait for the moves that it needs.
-    for (int i = 0; i < s->ahead.n; i++) {
-      const Op *move = s->ahead.at[i];
-      if (move->segment != segment) continue;
-      if (!mesh_has(move->out[0]->layout->mesh, device)) continue;
-      add_edge(w, move_step(w, i, slice), meets < 0 ? step : meets);
+    for (int i = needs->at[segment]; i < needs->at[segment + 1]; i++) {
+      int move = needs->item[i];
+      if (mesh_has(s->ahead.at[move]->out[0]->layout->mesh, device))
+        add_edge(w, move_step(w, move, slice), meets < 0 ? step : meets);
     }
     // Collectives also wait for the queue.
     if (meets >= 0) put_in_queue(w, &r, meets);
@@ -109,9 +105,8 @@ static void follow_run(Waits *w, int which) {
     add_edge(w, r.step, step);
     r.step = step;
     // At its end, the segment enqueues its sends.
-    for (int i = 0; i < s->ahead.n; i++)
-      if (r.ours[i] && move_start(s->ahead.at[i], run) == segment)
-        put_in_queue(w, &r, move_step(w, i, slice));
+    for (int i = sends.at[segment]; i < sends.at[segment + 1]; i++)
+      put_in_queue(w, &r, move_step(w, sends.item[i], slice));
   }
 }
 
