@@ -86,6 +86,13 @@ static double tree_cost(void *context, int from, int to) {
   return best_seconds(p->c, p->tree, p->whole, before, want, &hops);
 }
 
+// A lower bound of that.
+static double tree_least(void *context, int from, int to) {
+  const Pricing *p = context;
+  const Layout *before = from < 0 ? p->tree->from->layout : p->tree->layouts.at[from];
+  return transition_least(p->c->paths, p->whole, before, p->tree->layouts.at[to]) * (1 - 1e-6);
+}
+
 // `have`, with the split over time of `want`.
 static const Layout *timed_as(const Comm *c, const Layout *have, const Layout *want) {
   const Layout *l = have;
@@ -160,7 +167,7 @@ static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPar
     add_layout(c, t, all);
   }
   t->parent = arena_array(c->scratch, int, t->layouts.n);
-  route_tree_choose(c->scratch, n_wanted, t->layouts.n, tree_cost, &p, t->parent);
+  route_tree_choose(c->scratch, n_wanted, t->layouts.n, tree_cost, tree_least, &p, t->parent);
   return c->trees[original->id] = t;
 }
 

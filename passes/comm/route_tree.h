@@ -17,8 +17,9 @@ enum { ROUTE_TREE_EXACT = 10 }; // places: up to so many the tree is optimal
 typedef double RouteCost(void *context, int from, int to);
 
 // Places 0 to n_wanted - 1 are wanted, those up to n are optional. `parent`: the place from which
-// each is reached; -1: the origin, -2: not reached. Returns the sum.
-double route_tree_choose(Arena *scratch, int n_wanted, int n, RouteCost *cost, void *context,
-                         int *parent);
+// each is reached; -1: the origin, -2: not reached. Returns the sum. `least`, if not NULL: a lower
+// bound of the cost that takes less time; a cost that no cheapest tree can have is not asked for.
+double route_tree_choose(Arena *scratch, int n_wanted, int n, RouteCost *cost, RouteCost *least,
+                         void *context, int *parent);
 
 #endif

@@ -373,6 +373,20 @@ double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
   return p ? p->total.seconds : 0;
 }
 
+// A device that only the wanted mesh has must receive its part, by its link to its node and by the
+// adapter in parallel. A part of a partial sum may be zeros.
+double transition_least(Transitions *t, const Type *whole, const Layout *from, const Layout *want) {
+  if (from->mesh == want->mesh || transition_is_move(t, from, want)) return 0;
+  double bytes = (double)type_bytes(whole), in = cluster_fastest_inside(t->c).beta,
+         across = cluster_fastest_across(t->c).beta;
+  for (int a = 0; a < want->n_axes; a++)
+    if (want->axis[a].kind == SBP_P) return 0;
+  for (int d = 0; d < whole->ndim; d++)
+    bytes /= (double)layout_parts(want, d);
+  if (in <= 0 || across <= 0 || mesh_covers(from->mesh, want->mesh)) return 0;
+  return 0.999 * bytes / (1 / in + 1 / across);
+}
+
 double transition_routed(Transitions *t, const Type *whole, const Layout *from, const Layout *want,
                          int64_t slices) {
   return route_seconds(t->routes, whole, from, want, slices);
