@@ -259,8 +259,8 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
   const Cluster *cluster = seen->cluster;
   const PipelineOptions *run = &s->run;
   bool watched = run->print_before || run->print_after || run->print_after_all ||
-                 run->print_before_all || run->print_changed || run->time_passes || run->stats ||
-                 run->dump_dir || run->stop_after || run->bisect_limit >= 0;
+                 run->print_before_all || run->print_changed || run->dump_dir || run->stop_after ||
+                 run->bisect_limit >= 0;
   ChooseOptions o = {.ranks = s->ranks,
                      .micro_batches = s->is_cut ? s->asked.micro_batches : 0,
                      .batch = s->batch,
