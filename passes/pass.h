@@ -25,6 +25,7 @@ struct SearchStats;
 void opt_searched(const PassOptions *o, const struct SearchStats *s);
 struct Record *opt_record(const PassOptions *o);       // or NULL
 struct LifetimeCache *opt_lives(const PassOptions *o); // or NULL
+struct PathStore *opt_paths(const PassOptions *o);     // or NULL
 bool opt_auto_plan(const PassOptions *o);
 // A figure for --stats: "simplify: 12 ops folded".
 void opt_stat(const PassOptions *o, int64_t n, const char *what);
@@ -85,6 +86,7 @@ typedef struct PipelineOptions {
   struct Record *record; // records the decisions of a plan's programs (record.h), or NULL
   struct LifetimeCache
       *lives; // for modules that are sharded several times (planner/search/lives.h), or NULL
+  struct PathStore *paths; // for all modules of one run (paths/path_store.h), or NULL
 } PipelineOptions;
 
 // Parses and runs a pipeline.  After each pass the module is set to the pass's phase and verified.

@@ -77,8 +77,9 @@ typedef struct Compiled {
   Module *proved; // the model's program of --prove, or NULL
   bool unproved;  // the module was distributed when it was read, without --prove
   Summary summary;
-  Record record; // of the plan; only for a plan written as a program
-  FILE *diffs;   // changes by passes, in `diff_text`; only for --report
+  struct PathStore *paths; // of all compilations: candidates ask for the same ones
+  Record record;           // of the plan; only for a plan written as a program
+  FILE *diffs;             // changes by passes, in `diff_text`; only for --report
   char *diff_text;
   size_t diff_bytes;
   FILE *counts; // the figures of --stats, in `count_text`; only for --report

@@ -267,6 +267,7 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
                      .cluster = cluster,
                      .limited = is_limited(s, cluster),
                      .target = s->backend.target.target,
+                     .paths = c->paths,
                      .pipeline = pipeline_of,
                      .tables = table_pipeline_of,
                      .stop = wants_to_stop,

@@ -16,6 +16,7 @@
 #include "driver.h"
 #include "explain.h"
 #include "ir/model_values.h"
+#include "paths/path_store.h"
 #include "planner/plan/plan_texts.h"
 #include "problem_file.h"
 #include "prove_text.h"
@@ -170,6 +171,7 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
   // If bisection skips a pass, searches get other problems, so earlier answers do not hold.
   run->lives = s->run.bisect_limit < 0 ? c->choice.known : NULL;
   run->model = c->proved;
+  run->paths = c->paths;
   run->keep_model = s->emit == EMIT_exe || s->emit == EMIT_c;
   return run;
 }
@@ -245,6 +247,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   bool annotated = false;
   const Annotations *annotations = NULL;
   Compiled c = {.found = {.arena = a},
+                .paths = path_store_new(a),
                 .summary = {.arena = a, .ranks = (int)s->ranks, .target = target, .chosen = -1}};
   c.summary.argc = s->argc;
   c.summary.argv = s->argv;

@@ -387,6 +387,7 @@ static bool reshard_option(const PassOptions *o, ReshardBy *by, Diag *d) {
 bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
   Comm c = {.m = m, .scratch = opt_scratch(o), .d = d, .cluster = opt_str(o, "cluster")};
   if (!reshard_option(o, &c.by, d)) return false;
+  c.store = opt_paths(o) ? opt_paths(o) : path_store_new(c.scratch);
   for_each_graph(g, m) {
     c.g = g;
     if (g->entry && !localise_graph(&c)) return false;

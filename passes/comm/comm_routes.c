@@ -202,12 +202,10 @@ Value *reshard_by_route(Comm *c, Value *original, const Layout *want, Op *reader
   if (!v) return NULL;
   // Costs of links are read once.
   if (!c->paths) {
-    const Cluster *cluster =
-        cluster_read(c->scratch, cluster_or_default(c->cluster), "cluster", c->d);
-    if (!cluster) return NULL;
-    const Cluster *joined = cluster_without_starts(c->scratch, cluster);
-    c->paths = transitions_new(c->m, cluster, c->scratch);
-    c->joined = transitions_new(c->m, joined, c->scratch);
+    const StoredPaths *s = path_store_find(c->store, cluster_or_default(c->cluster), c->d);
+    if (!s) return NULL;
+    c->paths = transitions_of(c->m, s->cluster, s->paths, c->scratch);
+    c->joined = transitions_of(c->m, s->joined, s->joined_paths, c->scratch);
     transitions_reshard_by(c->paths, c->by);
   }
   Tree *t = tree_of(c, original, v, part);

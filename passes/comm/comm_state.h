@@ -9,6 +9,7 @@
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "paths/path_store.h"
 
 // A value in another layout, stored for later readers. For a weight these are readers in one part
 // of the step, so that a weight gathered for the model is gathered again for its gradients.
@@ -29,6 +30,7 @@ typedef struct Comm {
   Hops *hops;           // likewise
   const char *cluster;  // gives the costs of routes; or NULL
   ReshardBy by;
+  PathStore *store;    // of paths that other modules asked for, too
   Transitions *paths;  // NULL until first used
   Transitions *joined; // the same without time for starts and hops
   struct Tree **trees; // by id of the original value: routes over the cluster

@@ -297,13 +297,17 @@ static bool walk_step(Walk *w, const PathStep *s) {
 
 // -- Complete routes -----------------------------------------------------------------------------
 
-Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
+Transitions *transitions_of(Module *m, const Cluster *c, Paths *paths, Arena *a) {
   Transitions *t = arena_one(a, Transitions);
-  *t = (Transitions){
-      .m = m, .arena = a, .c = c, .traffic = traffic_new(a, c), .paths = paths_new(a, c)};
+  *t = (Transitions){.m = m, .arena = a, .c = c, .traffic = traffic_new(a, c), .paths = paths};
   t->routes = routes_new(a, c);
-  paths_without_send_recv(t->paths);
   return t;
+}
+
+Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
+  Paths *paths = paths_new(a, c);
+  paths_without_send_recv(paths);
+  return transitions_of(m, c, paths, a);
 }
 
 void transitions_reshard_by(Transitions *t, ReshardBy by) {

@@ -33,6 +33,8 @@ typedef enum ReshardBy {
 extern const char *const reshard_name[N_RESHARDS + 1]; // NULL at the end
 
 Transitions *transitions_new(Module *m, const Cluster *c, Arena *a);
+// The same, with the paths of a store (paths/path_store.h), which is without send/recv.
+Transitions *transitions_of(Module *m, const Cluster *c, Paths *paths, Arena *a);
 // From now on reshards are made and priced by these means.
 void transitions_reshard_by(Transitions *t, ReshardBy by);
 // Whether a reshard between these layouts may be nothing but a move.

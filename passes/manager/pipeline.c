@@ -70,6 +70,10 @@ struct LifetimeCache *opt_lives(const PassOptions *o) {
   return o->run->lives;
 }
 
+struct PathStore *opt_paths(const PassOptions *o) {
+  return o->run->paths;
+}
+
 bool opt_auto_plan(const PassOptions *o) {
   return o->run->auto_plan;
 }

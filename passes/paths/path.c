@@ -130,14 +130,8 @@ static const Path *path_back(Paths *paths, const Renumbering *r, const Path *p) 
   Path *q = arena_copy(a, p, sizeof *p);
   q->step = arena_copy(a, p->step, sizeof *p->step * (size_t)p->n_steps);
   for (int g = 0; g < 2; g++) {
-    int n = q->group[g].n, all = cluster_devices(paths->rules.c),
-        *position = arena_array(a, int, all);
-    q->group[g].device = named_back(a, r, p->group[g].device, n);
-    for (int i = 0; i < all; i++)
-      position[i] = -1;
-    for (int i = 0; i < n; i++)
-      position[q->group[g].device[i]] = i;
-    q->group[g].position = position;
+    q->group[g].device = named_back(a, r, p->group[g].device, q->group[g].n);
+    q->group[g].position = NULL;
   }
   // The devices of each step.
   for (int i = 0; i < q->n_steps; i++) {

@@ -30,7 +30,7 @@ enum {
 typedef struct Group {
   int n;
   const int *device;
-  const int *position; // per device of the cluster: its index in `device`, or -1
+  const int *position; // during a search, per device of the cluster: its index in `device`, or -1
   int n_axes, size[PATH_AXES], stride[PATH_AXES]; // digit = position / stride % size
 } Group;
 

@@ -122,7 +122,8 @@ typedef struct ChooseOptions {
   Target target;
   const char *const *plans; // the only candidates, `n_plans` of them; NULL: all known ones
   int n_plans;
-  double *left; // remaining work of all searches; NULL: no limit
+  struct PathStore *paths; // of all candidates (paths/path_store.h), or NULL
+  double *left;            // remaining work of all searches; NULL: no limit
   MakePipeline *pipeline;
   MakeTablePipeline *tables; // NULL: plans are not priced before they are compiled
   StopChoice *stop;          // NULL: all are considered

@@ -84,6 +84,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   run.searched = note_searched;
   run.searched_to = &making;
   run.lives = lives;
+  run.paths = o->paths;
   Module *m = out->m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
   // Its step time, its memory, and the ranks that share the work.
