@@ -6,6 +6,7 @@
 
 #include "ir/intern.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 
 static uint64_t stamp_word(uint64_t h, uint64_t word) {
   h = hash_mix(h, word);
@@ -45,6 +46,21 @@ static uint64_t stamp_op(uint64_t h, const Op *op) {
   return h;
 }
 
+// Runs are changed in place, so their contents count; names of segments are only added.
+static uint64_t stamp_schedule(uint64_t h, const Schedule *s) {
+  h = stamp_word(stamp_word(h, (uint64_t)s->segment.n), (uint64_t)s->run.n);
+  for (int i = 0; i < s->run.n; i++) {
+    const RankRun *run = &s->run.at[i];
+    h = stamp_bytes(h, run->device, (size_t)run->n_devices * sizeof *run->device);
+    for (int k = 0; k < run->action.n; k++) {
+      const Action *action = &run->action.at[k];
+      h = stamp_word(h, (uint64_t)action->segment);
+      h = stamp_word(h, (uint64_t)(uintptr_t)action->get);
+    }
+  }
+  return h;
+}
+
 uint64_t module_stamp(const Module *m) {
   if (m->annotations) return 0;
   uint64_t h = stamp_bytes(1, m, sizeof *m);
@@ -53,8 +69,8 @@ uint64_t module_stamp(const Module *m) {
     h = stamp_bytes(h, mesh->device, (size_t)mesh->n_devices * sizeof *mesh->device);
   }
   for_each_graph(g, m) {
-    if (g->schedule) return 0;
     h = stamp_bytes(h, g, sizeof *g);
+    if (g->schedule) h = stamp_schedule(h, g->schedule);
     for (int i = 0; i < g->n_params; i++)
       h = stamp_value(h, g->params[i]);
     for (int i = 0; i < g->n_results; i++)

@@ -13,7 +13,7 @@
 
 // Covers ops, values, uses, attributes, graphs and the module. Objects that these share, such as
 // types, layouts and locations, are never changed after they are made: their addresses count.
-// 0: the module has a schedule or annotations, which are changed in place.
+// 0: the module has annotations, which are changed in place.
 uint64_t module_stamp(const Module *m);
 
 #endif
