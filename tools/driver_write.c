@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "cost/cost.h"
 #include "driver.h"
 #include "explain.h"
@@ -21,11 +22,12 @@
 
 // -- Weights -----------------------------------------------------------------------------------
 
-// The import's finding about the weight; NULL for a module read as text.
-static const OnnxWeight *find_weight(const OnnxFindings *found, const char *label) {
+// The import's findings about weights, by label; empty for a module read as text.
+static const Table *table_of_weights(const OnnxFindings *found, Arena *a) {
+  Table *t = table_new(a);
   for (int i = 0; i < found->n_weights; i++)
-    if (str_equal(found->weights[i].label, label)) return &found->weights[i];
-  return NULL;
+    table_add(t, 0, found->weights[i].label, &found->weights[i]);
+  return t;
 }
 
 // The last of --freeze and --train that matches; NULL: none.
@@ -37,8 +39,7 @@ static const char *asked(const Settings *s, const char *label) {
   return NULL;
 }
 
-static const char *reason(const Settings *s, const OnnxFindings *found, const Value *v) {
-  const OnnxWeight *w = find_weight(found, v->label);
+static const char *reason(const Settings *s, const OnnxWeight *w, const Value *v) {
   const char *by = asked(s, v->label);
   // After the gradients, a weight that none reaches is trained no more.
   bool trained = by ? str_equal(by, "--train") : w && w->trained;
@@ -53,11 +54,13 @@ static void say_weights(const Settings *s, const Compiled *c) {
   int64_t weights[2] = {0}, numbers[2] = {0}; // kept, trained
   int doubtful = 0;
   Arena *a = arena_new();
+  const Table *found = table_of_weights(&c->found, a);
   StrBuf doubts = {.arena = a};
   for (int i = 0; g && i < g->n_params; i++) {
     const Value *v = g->params[i];
     if (v->role != ROLE_weight) continue;
-    const char *why = reason(s, &c->found, v), *is = v->train ? "trained" : "kept";
+    const OnnxWeight *w = v->label ? table_find(found, 0, v->label) : NULL;
+    const char *why = reason(s, w, v), *is = v->train ? "trained" : "kept";
     weights[v->train]++;
     const Type *t = value_padded(v) ? v->as : value_whole(v);
     numbers[v->train] += type_count(t);
@@ -65,7 +68,6 @@ static void say_weights(const Settings *s, const Compiled *c) {
       fprintf(stderr, "%-7s  %s %s  %s\n", is, str_shown(a, v->label), type_text(a, t),
               str_shown(a, why));
     // A weight that --freeze or --train names is in no doubt.
-    const OnnxWeight *w = find_weight(&c->found, v->label);
     if (!w || !w->doubtful || asked(s, v->label) || doubtful++ >= MOST) continue;
     strbuf_addf(&doubts, "%s %s (%s: %s)", doubtful > 1 ? "," : "", str_shown(a, v->label), is,
                 str_shown(a, why));

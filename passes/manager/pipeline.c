@@ -224,9 +224,9 @@ static int count_orders(const Module *m) {
   int n = 0;
   for_each_graph(g, m) {
     if (!g->entry) continue;
-    if (graph_out_of_order(g)) return -1;
     int order = 0;
     for_each_op(op, g) {
+      if (op->order && op->order < order) return -1;
       // Ops without an order do not interrupt one.
       n += op->order != order && op->order;
       if (op->order) order = op->order;

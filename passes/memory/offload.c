@@ -70,6 +70,7 @@ static int64_t bytes_away(const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     bool away = v->host;
+    if (!away) continue; // all updates use the learning rate
     for_each_use(u, v)
       away &= u->user && u->user->part == PART_update;
     bytes += away ? type_bytes(v->type) : 0;
@@ -82,7 +83,8 @@ bool offload_wants_early(const Graph *g) {
   for_each_op(op, g) {
     if (!op_optimizes(op)) continue;
     gradients += type_bytes(op->in[1].value->type);
-    if (bytes_away(op) > most) most = bytes_away(op);
+    int64_t away = bytes_away(op);
+    if (away > most) most = away;
   }
   return most > 0 && gradients > AT_ONCE * most;
 }

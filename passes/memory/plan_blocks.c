@@ -85,20 +85,32 @@ static bool take_target(MemoryPlan *p, Value *v) {
   return true;
 }
 
+// Takes the memory of operand `i`, if the op can run in place on it.
+static bool take_this(MemoryPlan *p, Value *v, int i) {
+  const Op *op = v->def;
+  BlockPlace place = p->place[op->in[i].value->id];
+  if (!place.block || place.block->kept || !op_inplace(op, v->index, i, p->scratch) ||
+      !dies_at(p, &place, type_bytes(v->type), op) || !may_replace(p, v, &place))
+    return false;
+  block_add(p, place.block, place.at, v);
+  p->in_place++;
+  return true;
+}
+
 static bool take_operand(MemoryPlan *p, Value *v) {
   Op *op = v->def;
   if (p->stays && value_escapes(v)) return false; // it belongs to no slice, but its operand may
   // The output of a deferred op lives to the end of the next step, which makes the operand again.
   if (op->deferred && p->life[v->id].to >= graph_end(p->g)) return false;
-  for (int i = 0; i < op->n_in; i++) {
-    BlockPlace place = p->place[op->in[i].value->id];
-    if (!place.block || place.block->kept || !op_inplace(op, v->index, i, p->scratch) ||
-        !dies_at(p, &place, type_bytes(v->type), op) || !may_replace(p, v, &place))
-      continue;
-    block_add(p, place.block, place.at, v);
-    p->in_place++;
-    return true;
+  // A batch of updates has thousands of operands: only those of the member itself may do.
+  if (op->kind == OP_multi_tensor) {
+    const Op *member = op->callee->results[v->index]->use.value->def;
+    for (int i = 0; member && i < member->n_in; i++)
+      if (!member->in[i].value->def && take_this(p, v, member->in[i].value->index)) return true;
+    return false;
   }
+  for (int i = 0; i < op->n_in; i++)
+    if (take_this(p, v, i)) return true;
   return false;
 }
 

@@ -61,13 +61,23 @@ bool op_waits_for(const Meets *meets, const Op *op, const Op *started) {
 
 enum { IN_begin, IN_loop, IN_update, IN_deferred, N_PARTS };
 
+typedef struct Span {
+  int64_t from, to; // bytes
+} Span;
+
+typedef struct Started {
+  const Op *op;
+  Span bytes; // from the first to the last of its operand and its result
+} Started;
+
 typedef struct Walk {
   const Graph *g;
   Arena *arena;
   Meets meets;
   const bool *begin, *update;
   DeferredGroups groups;
-  Vec(const Op *) started;
+  Vec(Started) started;
+  bool *started_by; // by value id: it is the result of a collective that has started
   const Op **before;
 } Walk;
 
@@ -76,18 +86,46 @@ static int part_of(const Walk *w, const Op *op) {
   return w->begin[op->id] ? IN_begin : w->update[op->id] ? IN_update : IN_loop;
 }
 
+static void extend(Span *s, const Value *v) {
+  if (v->offset < 0) return;
+  if (v->offset < s->from) s->from = v->offset;
+  if (end_of(v) > s->to) s->to = end_of(v);
+}
+
 // Ends the collectives for which `op` waits; NULL: all of them but those of the next step.
 static void end_before(Walk *w, const Op *op) {
   int left = 0;
+  // Most have no bytes among those of the op, and are not read by it through views without bytes.
+  Span bytes = {INT64_MAX, 0};
+  bool reads = false;
+  for (int i = 0; op && w->started.n && i < op->n_in; i++) {
+    int64_t skip;
+    const Value *root = view_root(op->in[i].value, &skip);
+    extend(&bytes, op->in[i].value);
+    reads |= w->started_by[root->id];
+  }
+  for (int i = 0; op && w->started.n && i < op->n_out; i++)
+    extend(&bytes, op->out[i]);
   for (int i = 0; i < w->started.n; i++) {
-    const Op *started = w->started.at[i];
-    bool ends = op ? op_waits_for(&w->meets, op, started) : !reduce_is_in_flight(started);
+    Started s = w->started.at[i];
+    bool apart = op && !reads && (s.bytes.to <= bytes.from || bytes.to <= s.bytes.from);
+    bool ends = !op     ? !reduce_is_in_flight(s.op)
+                : apart ? false
+                        : op_waits_for(&w->meets, op, s.op);
     if (ends)
-      w->before[started->id] = op;
+      w->before[s.op->id] = op;
     else
-      w->started.at[left++] = started;
+      w->started.at[left++] = s;
   }
   w->started.n = left;
+}
+
+static void start(Walk *w, const Op *op) {
+  Started s = {op, {INT64_MAX, 0}};
+  extend(&s.bytes, op->in[0].value);
+  extend(&s.bytes, op->out[0]);
+  vec_push(w->arena, &w->started, s);
+  w->started_by[op->out[0]->id] = true;
 }
 
 // The deferred ops of the previous step that run before `op` may overwrite operands, too.
@@ -113,7 +151,7 @@ static void run_part(Walk *w, int part) {
     // A move from another segment starts outside of this one.
     if (op->kind == OP_move && op->segment && move_is_ahead(op)) continue;
     end_before(w, op);
-    if (op_is_async(op)) vec_push(w->arena, &w->started, op);
+    if (op_is_async(op)) start(w, op);
   }
   // With one slice, the collectives of the loop overlap with the update.
   if (part != IN_loop || repeated) end_before(w, NULL);
@@ -122,6 +160,7 @@ static void run_part(Walk *w, int part) {
 const Op **graph_waits(const Graph *g, Arena *a) {
   Walk w = {.g = g, .arena = a, .meets = module_meets(g->module, a)};
   w.before = arena_array(a, const Op *, g->n_ops);
+  w.started_by = arena_array(a, bool, g->n_values);
   w.begin = graph_begin_ops(g, a);
   w.update = graph_update_ops(g, a);
   graph_deferred_groups(g, a, &w.groups);
