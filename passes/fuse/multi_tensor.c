@@ -111,27 +111,25 @@ static int count_within(const Ops *level, int from, int64_t most, int64_t (*byte
 
 // -- One batch ----------------------------------------------------------------------------------
 
-// The first cast of result 0 of `op` that can join the launch; all casts of a batch are to one
-// type.
-static Op *narrowing(const Op *op, const Ops *before) {
+// The first cast of result 0 of `op` that can join the launch; all casts of a batch are to the type
+// of its first one, or NULL.
+static Op *narrowing(const Op *op, const Op *first) {
   Op *cast = NULL; // uses are newest first
   for_each_use(u, op->out[0])
     if (u->user && u->user->kind == OP_cast && dtype_narrow(u->user->out[0]->type->dtype))
       cast = u->user;
   if (!cast || !(op_info[op->kind].traits & NARROWS)) return NULL;
-  for (int i = 0; i < before->n; i++)
-    if (before->at[i]->kind == OP_cast &&
-        before->at[i]->out[0]->type->dtype != cast->out[0]->type->dtype)
-      return NULL;
-  return cast;
+  return first && first->out[0]->type->dtype != cast->out[0]->type->dtype ? NULL : cast;
 }
 
 // Replaces the members by a batch with their results, in order.
 static Op *make_batch(Batcher *b, const Ops *member) {
   // The members, each followed by the cast that joins it.
   Ops all = {0};
+  const Op *first_cast = NULL;
   for (int i = 0; i < member->n; i++) {
-    Op *cast = narrowing(member->at[i], &all);
+    Op *cast = narrowing(member->at[i], first_cast);
+    if (!first_cast) first_cast = cast;
     vec_push(b->scratch, &all, member->at[i]);
     if (cast) vec_push(b->scratch, &all, cast);
   }
