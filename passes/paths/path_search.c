@@ -369,6 +369,22 @@ static Placement recounted(Arena *a, const Placement *p, int k) {
   return q;
 }
 
+// The node of all devices of the group, or -1.
+static int node_of_all(const Cluster *c, const Group *g) {
+  int node = cluster_node(c, g->device[0]);
+  for (int x = 1; x < g->n; x++)
+    if (cluster_node(c, g->device[x]) != node) return -1;
+  return node;
+}
+
+// Whether all orders cost the same: each group is in a node of its own, of which the devices have
+// equal links, so another order is the same with other names of devices.
+static bool orders_are_alike(const Cluster *c, const Path *p) {
+  if (c->links_differ || (c->nics != 1 && c->nics != c->per_node)) return false;
+  int from = node_of_all(c, &p->group[0]), to = node_of_all(c, &p->group[1]);
+  return from >= 0 && to >= 0 && from != to;
+}
+
 // Copies and shares are interchangeable, but devices are not: the cost depends on which part of a
 // copy or sum a device keeps, if a nearby device needs it, or the device itself.  So for small
 // groups it tries several orders, of both ends together if the groups overlap, up to a limit.
@@ -377,6 +393,7 @@ const Path *path_search(const PathRules *rules, const TensorShape *shape, const 
   Looked looked = {0};
   Path *best = find_once(rules, shape, from, to, INT64_MAX, &looked);
   if (!best->group[1].n || from->n * to->n > MAX_MIXED) return best;
+  if (best->complete && orders_are_alike(rules->c, best)) return best;
   bool together = devices_outside(best) < best->group[1].n, complete = best->complete;
   looked = (Looked){0};
   for (int i = 0; i < orders_of(from); i++)

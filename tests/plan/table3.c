@@ -58,7 +58,41 @@ static void test_table(void **state) {
   arena_free(a);
 }
 
+// Between two nodes, each with one of the groups, all orders of devices cost the same:
+// path_search.c tries only one.
+static void test_orders(void **state) {
+  (void)state;
+  static const char *const kinds[] = {"RR", "RD", "VR", "VD", "DR", "VV"};
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  TensorShape shape = {.ndim = 1, .dim = {ELEMENTS}, .bytes = 4};
+  Paths *paths = paths_new(a, cluster_read(a, "h200:2x8", "--cluster", d));
+  unsigned seed = 1;
+  for (int kind = 0; kind < 6; kind++) {
+    double first = 0;
+    for (int turn = 0; turn < 20; turn++) {
+      int device[2][8];
+      // A random order, after that of the numbers.
+      for (int side = 0; side < 2; side++)
+        for (int i = 0; i < 8; i++) {
+          seed = seed * 1664525 + 1013904223;
+          int k = turn ? (int)(seed >> 16) % (i + 1) : i;
+          device[side][i] = device[side][k];
+          device[side][k] = 8 * side + i;
+        }
+      Placement from = placement_of(kinds[kind][0], 8, device[0]);
+      Placement to = placement_of(kinds[kind][1], 8, device[1]);
+      const Path *p = path_find(paths, &shape, &from, &to);
+      assert_true(p->complete);
+      if (!turn) first = p->total.seconds;
+      assert_float_equal(p->total.seconds, first, 1e-12);
+    }
+  }
+  diag_free(d);
+  arena_free(a);
+}
+
 TEST_GROUP(table3) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_table)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_orders)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
