@@ -205,23 +205,31 @@ static void add_op(StrBuf *b, const char *which, const Op *op) {
               *node ? json_string(a, node) : "null");
 }
 
-// Adds a mesh as a stage, if it runs ops of the model.  A module without meshes runs on `ranks`
-// devices, and is one stage.
-static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks, int *n_stages) {
-  Arena *a = b->arena;
-  const Op *first = NULL, *last = NULL;
-  // The first and the last op tell the stage's place in the model.  Collectives and
-  // buckets come from the plan.
+// The first and the last op tell a stage's place in the model.
+typedef struct StageOps {
+  const Op *first, *last;
+} StageOps;
 
+// By mesh id; of a module without meshes there is one.  Collectives and buckets come from the plan.
+static StageOps *find_stages(const Module *m, Arena *a) {
+  int n = module_n_meshes(m);
+  StageOps *of = arena_array(a, StageOps, n ? n : 1);
   for (const Op *op = m->graphs ? m->graphs->first : NULL; op; op = op->next) {
     bool is_moved =
         (op_info[op->kind].traits & COMM) || op->kind == OP_pack || op->kind == OP_unpack;
-    bool is_of_model = op_part(op) == PART_forward && !is_moved;
-    if (!is_of_model || (mesh && op_mesh(op) != mesh)) continue;
-    if (!first) first = op;
-    last = op;
+    if (op_part(op) != PART_forward || is_moved) continue;
+    StageOps *stage = &of[n ? op_mesh(op)->id : 0];
+    if (!stage->first) stage->first = op;
+    stage->last = op;
   }
-  if (mesh && !first) return;
+  return of;
+}
+
+// Adds a mesh as a stage, if it runs ops of the model.  A module without meshes runs on `ranks`
+// devices, and is one stage.
+static void add_stage(StrBuf *b, const Mesh *mesh, const StageOps *ops, int ranks, int *n_stages) {
+  Arena *a = b->arena;
+  if (mesh && !ops->first) return;
   strbuf_add(b, (*n_stages)++ ? ", {\"devices\": [" : "{\"devices\": [");
   for (int i = 0; i < (mesh ? mesh->n_devices : ranks); i++)
     strbuf_addf(b, "%s%d", i ? ", " : "", mesh ? mesh->device[i] : i);
@@ -230,8 +238,8 @@ static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks, i
     strbuf_addf(b, "%s%s: %d", i ? ", " : "", json_string(a, mesh->axis[i].name),
                 mesh->axis[i].size);
   strbuf_add(b, "}");
-  add_op(b, "first", first);
-  add_op(b, "last", last);
+  add_op(b, "first", ops->first);
+  add_op(b, "last", ops->last);
   strbuf_add(b, "}");
 }
 
@@ -392,9 +400,10 @@ const char *summary_text(Summary *s, const Module *m) {
   strbuf_add(&b, "},\n  \"stages\": [");
   // Each mesh is a stage; a module without meshes is one.
   int n_stages = 0;
-  if (!m->meshes) add_stage(&b, m, NULL, ranks, &n_stages);
+  const StageOps *stages = find_stages(m, b.arena);
+  if (!m->meshes) add_stage(&b, NULL, stages, ranks, &n_stages);
   for_each_mesh(mesh, m)
-    add_stage(&b, m, mesh, ranks, &n_stages);
+    add_stage(&b, mesh, &stages[mesh->id], ranks, &n_stages);
   strbuf_add(&b, "]\n}\n");
   return b.at;
 }

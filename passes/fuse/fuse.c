@@ -29,6 +29,7 @@
 // With option `each` there are no chains, and every value is in memory: the program with which
 // others compare themselves (tools/driver_check_with.c).
 
+#include "base/table.h"
 #include "fuse_groups.h"
 #include "ir/analysis/origin.h"
 #include "ir/build.h"
@@ -212,14 +213,14 @@ static void place(Fuser *f, Op *op) {
 bool pass_fuse(Module *m, const PassOptions *o, Diag *d) {
   Fuser f = {.m = m, .scratch = opt_scratch(o), .d = d};
   Vec(Graph *) graphs = {0};
-  for_each_graph(g, m) {
-    // Bodies of kernels are not fused themselves.
-    bool body = false;
-    for_each_graph(caller, m)
-      for_each_op(op, caller)
-        body |= op->kind != OP_call && op->kind != OP_loop && op->callee == g;
-    if (!body) vec_push(f.scratch, &graphs, g);
-  }
+  // Bodies of kernels are not fused themselves.
+  Table *bodies = table_new(f.scratch);
+  for_each_graph(caller, m)
+    for_each_op(op, caller)
+      if (op->callee && op->kind != OP_call && op->kind != OP_loop)
+        table_add(bodies, 0, op->callee->name, op->callee);
+  for_each_graph(g, m)
+    if (!table_find(bodies, 0, g->name)) vec_push(f.scratch, &graphs, g);
   for (int i = 0; i < graphs.n; i++) {
     Graph *g = graphs.at[i];
     graph_renumber(g);

@@ -334,17 +334,18 @@ enum { SAME_TIME = -1 };
 // one segment after the other.  Sets the op times there.
 static bool within_segment(const Graph *g, LiveRanges *stays, const Value *v, int *from, int *to) {
   bool any = false;
+  int slices = module_slices(g->module);
   for (int r = 0; v->def && r < g->schedule->run.n; r++) {
     const LiveRange *x = live_ranges_of(stays, v, r);
-    for (int m = 0; x && m < module_slices(g->module); m++) {
-      if (live_range_action(stays, x[m].from) != live_range_action(stays, x[m].to) ||
-          x[m].from != live_range_time(stays, v->def, r, m))
+    for (int m = 0; x && m < slices; m++) {
+      // It begins at its op and ends before the action does.
+      int64_t begins = op_time(v->def), ends = x[m].to - x[m].from + begins;
+      if (x[m].from != live_range_time(stays, v->def, r, m) ||
+          x[m].to > live_range_segment_end(stays, v->def, r, m))
         return false;
-      int begins = (int)live_range_op_time(stays, x[m].from);
-      int ends = (int)live_range_op_time(stays, x[m].to);
-      if (any && (begins != *from || ends != *to)) return false;
-      *from = begins;
-      *to = ends;
+      if (any && ends != *to) return false;
+      *from = (int)begins;
+      *to = (int)ends;
       any = true;
     }
   }
