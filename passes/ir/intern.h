@@ -7,7 +7,7 @@
 
 #include "ir/dims.h"
 
-enum { N_BUCKETS = 256, N_ALIKE = 4096 };
+enum { N_BUCKETS = 4096, N_ALIKE = 16384 };
 
 typedef struct InternedType {
   Type type;
