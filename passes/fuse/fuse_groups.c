@@ -38,6 +38,8 @@ Group *group_of(const FuseGroups *f, const Op *op) {
 }
 
 bool fuse_is_view(const Op *op) {
+  // A gathered weight is held by its pin (graph_begin_ops), which must outlast this pass.
+  if (op_is_pin(op) && op->part == PART_forward) return false;
   return op->kind == OP_reshape ||
          (op->kind == OP_broadcast &&
           type_count(op->out[0]->type) == type_count(op->in[0].value->type));

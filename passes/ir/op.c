@@ -138,6 +138,10 @@ bool op_is_view(const Op *op) {
   return op_info[op->kind].traits & VIEW;
 }
 
+bool op_is_pin(const Op *op) {
+  return op->kind == OP_reshape && type_same_dims(op->in[0].value->type, op->out[0]->type);
+}
+
 int64_t op_unpadded(const Op *op, int64_t length) {
   const char *name = op_has_attr(op, "classes") ? "classes"
                      : op_has_attr(op, "rows")  ? "rows"

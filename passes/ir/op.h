@@ -114,6 +114,8 @@ bool op_passes_sums(const Op *op, int n, int last);
 bool op_linear_in(const Op *op, int i); // of a MULTILINEAR op
 // Whether result 0 is a view of operand 0.
 bool op_is_view(const Op *op);
+// A reshape to the shape of its operand: a plan pins the layout of the result (lua_changes.c).
+bool op_is_pin(const Op *op);
 // op_optimizes: whether the op computes a new weight, or the step of it, from a gradient.
 // op_gscale: the operand of such an op that multiplies every gradient.  The step count, if the op
 // reads it, follows: op_counts_steps.

@@ -70,10 +70,18 @@ static const Use *model_use(const Sharding *s, const Value *v, const Op *reader)
   return NULL;
 }
 
+// The value that `v` is a cast of, or a pin of a cast; or `v` itself.
+static const Value *uncast(const Value *v) {
+  const Value *cast = v->def && op_is_pin(v->def) ? v->def->in[0].value : v;
+  if (!cast->def || cast->def->kind != OP_cast) return v;
+  while (cast->def && cast->def->kind == OP_cast)
+    cast = cast->def->in[0].value;
+  return cast;
+}
+
 // Whether the value is a parameter sharded for storage only, or a cast of one.
 static bool is_stored(const Sharding *s, const Value *v, int axis) {
-  while (v->def && v->def->kind == OP_cast)
-    v = v->def->in[0].value;
+  v = uncast(v);
   return !v->def && s->decisions.param[v->id][axis] == PARAM_stored;
 }
 
@@ -332,10 +340,7 @@ static bool all_take_cut(const Sharding *s, const Value *v, int dim, int axis) {
 
 // Whether the value is a parameter that was cast, as that of a weight to 16 bits.
 static bool is_cast_param(const Value *v) {
-  if (!v->def || v->def->kind != OP_cast) return false;
-  while (v->def && v->def->kind == OP_cast)
-    v = v->def->in[0].value;
-  return !v->def;
+  return v->def && !uncast(v)->def;
 }
 
 // The slice that every reader of `v` wants along `axis`, if they agree; otherwise B. Of a cast
@@ -373,7 +378,7 @@ static int wanted_letter(const Sharding *s, const Op *op, int axis) {
 static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
   Sbp want = wanted_of(s, u->value, u, axis);
   if (want.kind == SBP_S) return want.dim == dim;
-  if (u->user->kind == OP_cast && !s->decisions.fixed_by[u->user->id][axis])
+  if ((u->user->kind == OP_cast || op_is_pin(u->user)) && !s->decisions.fixed_by[u->user->id][axis])
     return value_used(u->user->out[0]) && all_take_cut(s, u->user->out[0], dim, axis);
   int letter = wanted_letter(s, u->user, axis);
   const Dims *dims = dims_of(s, u->user);
@@ -385,8 +390,7 @@ static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
 static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
   // A single reader is the op that asks.
   if (v->def && (!v->uses->next || all_take_cut(s, v, dim, axis))) return true;
-  while (v->def && v->def->kind == OP_cast)
-    v = v->def->in[0].value;
+  v = uncast(v);
   if (v->def) return false;
   if (v->role != ROLE_weight || s->decisions.param[v->id][axis] != PARAM_open) return false;
   if (!may_have(s, v, (Sbp){.kind = SBP_S, .dim = dim}, axis)) return false;

@@ -62,6 +62,7 @@ PLANS = [
     ("shard_states", ["mlp", *BOTH], [2, 4], [], [GATHER]),
     ("shard_gradients", ["mlp"], [2], [], NOTHING),
     ("shard_weights", ["mlp"], [2], [], NOTHING),
+    ("shard_masters", ["mlp"], [2], [], NOTHING),
     ("dap", ALL, EACH, [], NOTHING),
     ("ep", ALL, EACH, [], NOTHING),
     ("coshard", ALL, [4, 2, 8], [], [SUM]),

@@ -201,6 +201,15 @@ static bool whole_in_time(const Value *v) {
   return true;
 }
 
+// Whether only collectives and pins read the results, so that a pin holds what they gather.
+static bool leads_to_pin(const Op *op) {
+  if (!(op_info[op->kind].traits & COMM)) return false;
+  const Use *u = op->out[0]->uses;
+  for (; u; u = u->next)
+    if (!u->user || !(op_is_pin(u->user) || leads_to_pin(u->user))) return false;
+  return op->out[0]->uses != NULL;
+}
+
 static bool begins(const Op *op, const bool *begin) {
   int64_t bytes = 0;
   if ((op_info[op->kind].traits & ACCUMULATES) || (op->n_in == 0 && op->kind != OP_constant))
@@ -216,7 +225,7 @@ static bool begins(const Op *op, const bool *begin) {
     if (!whole_in_time(op->out[i])) return false;
     bytes -= type_bytes(op->out[i]->type);
   }
-  return bytes >= 0 || op->kind == OP_constant;
+  return bytes >= 0 || op->kind == OP_constant || leads_to_pin(op);
 }
 
 bool *graph_begin_ops(const Graph *g, Arena *a) {

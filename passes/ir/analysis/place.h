@@ -80,7 +80,7 @@ bool op_inplace(const Op *op, int result, int operand, Arena *scratch);
 // A value that lives through the loop must not take more memory than its sources.  So an op with
 // more bytes of results than of operands is in the loop, and so are all its readers.  Casts to 16
 // bits, slices, transposes and transfers to another mesh run once; a gathered weight, a broadcast
-// or a fill lives only during its use.
+// or a fill lives only during its use.  A weight that a plan pins (op_is_pin) is gathered once.
 bool *graph_begin_ops(const Graph *g, Arena *a);
 
 // The first op that runs once per step, after the last micro-batch.  From it on are the readers of

@@ -20,6 +20,7 @@
 
 #include "base/vec.h"
 #include "ir/analysis/origin.h"
+#include "ir/analysis/rewrite.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify/verify.h"
@@ -202,13 +203,26 @@ static int ring(lua_State *l) {
 
 // -- Pins --------------------------------------------------------------------------------------
 
+// Replaces recomputations of `v`, which ends in a pin, by the pin.
+static void drop_repeated(const Sharding *s, const Value *v, Value *pinned) {
+  for_each_op_safe(op, s->g) {
+    if (repeated_by(s, op) != v->def) continue;
+    value_replace_uses(op->out[v->index], pinned);
+    if (!op_used(op)) op_erase(op);
+  }
+}
+
 // pin(value): inserts an identity op between the value and its readers in the update, for a
-// constraint on its split.
+// constraint on its split.  pin(value, "all"): between it and all of its readers.
 static int pin(lua_State *l) {
   PlanProgram *p = program_of(l);
   Value *v = plan_value(l, 1);
+  const char *whose = luaL_optstring(l, 2, "update");
+  bool all = strcmp(whose, "all") == 0;
   if (!v->def)
     return FAIL(l, v->loc, "'%s' is a parameter: split or store gives its layout", v->label);
+  if (!all && strcmp(whose, "update") != 0)
+    return FAIL(l, v->def->loc, "pin serves the readers in 'update' or 'all', not '%s'", whose);
   Builder b = {.g = p->s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->box.d};
   Record *r = p->s->record;
   record_before(r, &v->def, 1);
@@ -217,13 +231,15 @@ static int pin(lua_State *l) {
   Value *pinned =
       build_op(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->ndim)));
   if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
-  // Readers in forward and backward keep the value itself.
+  // Otherwise readers in forward and backward keep the value itself.
   for (Use *u = v->uses, *next; u; u = next) {
     next = u->next;
-    bool reads = u->user && u->user != pinned->def && op_part(u->user) == PART_update;
+    bool reads = u->user && u->user != pinned->def && (all || op_part(u->user) == PART_update);
     if (reads) op_set_in(u->user, u->index, pinned);
   }
-  if (r) record_call(r, p->s->g, "pin(%s.outputs[%d])", name, v->index + 1);
+  if (all) drop_repeated(p->s, v, pinned);
+  if (r)
+    record_call(r, p->s->g, "pin(%s.outputs[%d]%s)", name, v->index + 1, all ? ", \"all\"" : "");
   plan_changed(p);
   sharding_add(p->s, pinned->def);
   // Along decided axes the pin has the layout of its value, which may be a partial sum.

@@ -3,4 +3,5 @@
 function step(axis)
   apply("cp", axis)
   apply("shard_states", axis)
+  apply("shard_masters", axis)
 end

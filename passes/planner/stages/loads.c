@@ -161,6 +161,7 @@ static bool is_cast_weight(const Op *op) {
 
 // The bytes of an op's result that a run of `n` ranks keeps; `flying`: its micro-batches in flight.
 static double kept_bytes(const Maker *m, const Value *v, int n, double flying) {
+  if (op_is_pin(v->def) && m->batch[v->id] < 0) return own_bytes(m, v); // a gathered weight
   if (!m->in_flight)
     return read_back(v) ? own_bytes(m, v) / (m->batch[v->id] >= 0 ? n : 1) / m->slices : 0;
   if (op_is_view(v->def) || is_cast_weight(v->def) || !view_read_back(v)) return 0;
