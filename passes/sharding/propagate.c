@@ -199,6 +199,17 @@ static int letter_of_result(const Sharding *s, Op *op, int axis) {
   return -1;
 }
 
+// Whether the op only joins gradients of parts of a weight. Over micro-batches these are summed
+// part by part, each by the product that makes it, and joined once in a step; unless a pin wants
+// the gradient of each.
+static bool joins_parts(const Op *op) {
+  if (op_part(op) != PART_backward || op->n_out != 1) return false;
+  const Use *u = op->out[0]->uses;
+  const Op *reader = u && !u->next ? u->user : NULL;
+  if (op->kind == OP_reshape && !op_is_pin(op)) return reader && joins_parts(reader);
+  return op->kind == OP_concat && !(reader && op_is_pin(reader));
+}
+
 // Whether partial sums among the operands may pass through the op.
 static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   int partial = 0, last = 0;
@@ -211,8 +222,9 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   }
   if (!partial) return false;
   // Any factor of a gradient in the update is known only after the last time slice.
-  bool waits = s->mesh->axis[axis].time && op_part(op) == PART_update;
-  if (waits && partial < op->n_in) return false;
+  bool time = s->mesh->axis[axis].time;
+  bool waits = time && op_part(op) == PART_update;
+  if ((waits && partial < op->n_in) || (time && joins_parts(op))) return false;
   // A lookup's gradient with more bytes than its operand is that of a large table: the operand is
   // summed.  The table of relative positions is smaller than its lookup: the gradient is summed.
   bool grows = op->kind == OP_gather_back &&
