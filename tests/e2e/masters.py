@@ -60,7 +60,7 @@ def plan_text(folder, model, plan, ranks, flags, dtype):
 
 def matrices(text):
     """The matrices of a rank, of layers: label -> elements."""
-    found = re.findall(r'f32\[([\d,]+)\][^"]* weight "(h\.\d[^"]*)"(?: as f32\[([\d,]+)\])? train', text)
+    found = re.findall(r'f32\[([\d,]+)\][^"\n]* weight "(h\.\d[^"]*)"(?: as f32\[([\d,]+)\])? train', text)
     return {label: math.prod(map(int, shape.split(","))) for shape, label, known in found if "," in (known or shape)}
 
 

@@ -41,6 +41,7 @@ MODELS = {
                       flags=["--detach", "/h.1/Add_2,/h.1/Add_8,/h.1_1/Add_2,/h.1_1/Add_8"]),
     "t5": dict(loss="cross_entropy(logits)",
                inputs={"input_ids": ("chain", [16], 64), "decoder_input_ids": ("chain", [16], 64), "labels": ("int", [16], 64)}),
+    "packed": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
     "unet_resize": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [8, 8], 8)}),
 }
 
@@ -68,6 +69,11 @@ PLANS = [
     ("dp=2,tp=2", ["warp"], [4], [], [SUM]),
     ("tp", ["gpt", "moe"], [4], ["--cluster", "cpu:4x2"], [SUM]),  # in each node, then between them
     ("sp", LANGUAGE, [4, 2, 8], [], [SCATTER, GATHER]),
+    ("sp", ["packed"], [2], ["--micro-batches", 2], [SCATTER, GATHER, EXCHANGE]),
+    ("sp", ["packed"], [4, 8], [], [SCATTER, GATHER]),
+    ("tp2d", ["packed"], [4], [], [SCATTER, GATHER]),
+    ("pp_zb_h1=2,tp=2", ["packed"], [4], ["--micro-batches", 4], [MOVE, SUM, EXCHANGE]),
+    ("search_qkv", ["packed"], [2, 4], FAST, []),
     ("vp", LANGUAGE, [2, 8, 4], [], [SUM]),
     ("vp", ["gpt_tied", "bert"], [4, 2], ["--micro-batches", 2], [SUM]),
     ("tp2d", ["gpt", *ALL], [4, 8, 2], [], [SCATTER, GATHER]),

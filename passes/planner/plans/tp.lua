@@ -34,9 +34,40 @@ local function report_heads(axis)
   end
 end
 
+-- Splits a packed weight or bias within its groups of columns, of which dimension `dim` is the number (unpack.h), if
+-- some part has several groups. Parts of one group, as k and v of grouped queries, are then split by heads, and the
+-- others, as q, are exchanged between ranks once in a step, in the type that products read. Equal parts need no request.
+local function split_groups(v, ndim, dim, axis)
+  if v.role ~= "weight" or v.ndim ~= ndim or not cuts(v, dim + 1, axis) then return end
+  local several = false
+  for _, r in ipairs(v.readers) do
+    for _, s in ipairs(r.op.kind == "cast" and r.op.outputs[1].readers or { r }) do
+      if s.op.kind == "slice" and s.op.part == "forward" and s.op.outputs[1].shape[dim + 1] > 1 then
+        several = true
+        -- The part as columns: an all_to_all from parts of each group to whole groups.
+        for _, x in ipairs(s.op.outputs[1].readers) do
+          local groups = x.op.kind == "reshape" and x.op:letter(1, dim)
+          if groups and can(x.op, groups, axis) then op_trans(x.op, groups, axis) end
+        end
+      end
+    end
+  end
+  if several then split(v, dim + 1, axis) end
+end
+
+-- The bias that an op adds to the result of a product.
+local function bias_of(product)
+  for _, r in ipairs(product.outputs[1].readers) do
+    for _, x in ipairs(r.op.kind == "add" and r.op.inputs or {}) do
+      if x.def and x.def.kind == "broadcast" then return x.def.inputs[1].source end
+    end
+  end
+end
+
 function step(axis)
   if graph() == "train" then report_heads(axis) end
   local rows = {} -- products that sum over a split of earlier ones
+  local columns = {} -- products that are sharded by columns
   for _, op in ipairs(ops(nil, "forward")) do
     if products[op.kind] and not rows[op] and has_weight(op) then
       -- The columns of a convolution are its output channels: dimension 0 of the weight.
@@ -49,10 +80,16 @@ function step(axis)
         end
         if closes then
           op_trans(op, letter, axis)
+          if op.kind == "linear" then table.insert(columns, op) end
           for _, e in ipairs(ends) do rows[e.op] = true end
         end
       end
     end
+  end
+  for _, op in ipairs(columns) do
+    split_groups(op.inputs[2].source, 3, op:attribute("trans") and 0 or 1, axis)
+    local bias = bias_of(op)
+    if bias then split_groups(bias, 2, 0, axis) end
   end
 end
 

@@ -572,6 +572,62 @@ class T5(nn.Module):
         return F.linear(self.ln_d(y) * WIDTH**-0.5, self.shared.weight)
 
 
+class PackedLayer(nn.Module):
+    """Causal attention on one product for q, k and v, taken apart as a library does it; and an MLP whose gate is
+    packed with its other half, as in Phi-3 and ChatGLM."""
+
+    SIZE = WIDTH // HEADS
+
+    def __init__(self, kind, heads_of_keys):
+        super().__init__()
+        self.kind, self.of_keys = kind, heads_of_keys
+        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, (HEADS + 2 * heads_of_keys) * self.SIZE)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH, bias=False), nn.Linear(2 * WIDTH, WIDTH, bias=False)
+
+    def parts(self, y):
+        """q, k and v, of (-1, heads, LENGTH, SIZE)."""
+        if self.kind == "timm":
+            return y.reshape(-1, LENGTH, 3, HEADS, self.SIZE).permute(2, 0, 3, 1, 4).unbind(0)
+        if self.kind == "torch":  # MultiheadAttention
+            y = y.unflatten(-1, (3, WIDTH)).unsqueeze(0).transpose(0, -2).squeeze(-2)
+            parts = y[0], y[1], y[2]
+        elif self.kind == "split":  # ChatGLM
+            n = self.of_keys * self.SIZE
+            parts = y.split([WIDTH, n, n], -1)
+        else:  # Falcon, one head of keys
+            y = y.view(-1, LENGTH, HEADS + 2, self.SIZE)
+            parts = y[..., :-2, :], y[..., -2:-1, :], y[..., -1:, :]
+        return [x.reshape(-1, LENGTH, x.shape[2] if x.ndim == 4 else x.shape[-1] // self.SIZE, self.SIZE).transpose(1, 2)
+                for x in parts]
+
+    def forward(self, x):
+        q, k, v = self.parts(self.qkv(self.ln_1(x)))
+        if self.of_keys < HEADS:
+            each = -1, self.of_keys, HEADS // self.of_keys, LENGTH, self.SIZE
+            k, v = (y[:, :, None].expand(each).reshape(-1, HEADS, LENGTH, self.SIZE) for y in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(-1, LENGTH, WIDTH))
+        gate, up = self.up(self.ln_2(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        kinds = [("timm", HEADS), ("torch", HEADS), ("split", HEADS // 2), ("falcon", 1)]
+        self.h = nn.ModuleList(PackedLayer(*kind) for kind in kinds)
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, input_ids):
+        x = self.wte(input_ids) + self.wpe.weight
+        for layer in self.h:
+            x = layer(x)
+        return self.head(x)
+
+
 def model(name):
     torch.manual_seed(20)
     if name == "wide":
@@ -588,4 +644,4 @@ def model(name):
     if name in ("unet", "unet_resize"):
         return unet(name == "unet")
     return {"vit": Vit, "axial": Axial, "recycle": Recycle, "warp": Warp, "tagger": Tagger, "mixtral": Mixtral,
-            "swin": Swin, "gnn": Gnn, "evoformer": Evoformer, "t5": T5}[name]()
+            "swin": Swin, "gnn": Gnn, "evoformer": Evoformer, "t5": T5, "packed": Packed}[name]()
