@@ -21,6 +21,7 @@ TWO = ["--micro-batches", 2]
 CASES = [
     ("sp", 2, [], ["f32", "bf16", "f16"], "sp", 2),
     ("tp", 2, TWO, ["f32", "bf16", "f16"], "tp", 2),
+    ("sp", 4, TWO, ["f32", "bf16"], "sp", 4),
     ("vp", 2, [], ["f32"], "vp", 2),
     ("dp=2,sp=2", 4, TWO, ["f32"], "sp", 2),
     ("zero1=2,sp=2", 4, TWO, ["f32", "bf16"], "sp", 2),
@@ -61,21 +62,24 @@ def check_plan(folder, plan, ranks, flags, dtype, axis, parts):
     text = text_of(folder, plan, ranks, flags, dtype)
     whole, here = elements(text_of(folder, "dp", 1, [], dtype)), elements(text)
     check(f"{what}: other packed weights", here.keys() == whole.keys() and len(whole) == 36, len(whole), here.keys())
-    bad = {k: n for k, n in here.items() if n * parts > whole[k]}
+    # The one head of keys of layer 3 has two columns.
+    bad = {k: n for k, n in here.items() if n * parts > whole[k] and not (parts > 2 and k.startswith("h.3.qkv"))}
     check(f"{what}: whole packed weights", not bad, bad)
     gathered = re.findall(rf'.* = all_gather %"?h\.\d\.(?:qkv|up).* axis="{axis}".*', text)
     check(f"{what}: gathered weights", not gathered, *gathered)
 
 
 def check_exchange(folder):
-    """Bytes of a step between ranks: those of weights do not grow with the micro-batches."""
-    sent = []
-    for n in 1, 4:
-        manifest = folder / "manifest.json"
-        run(NNAOT, *compile_flags(MODEL, folder), "-g", 2, "--plan", "tp", "--micro-batches", n, "--emit", "plan", "-o",
-            folder / "plan.json", "--comm-manifest", manifest)
-        sent.append(sum(c["bytes"] * c["count"] for c in json.loads(manifest.read_text()) if c["kind"] == "all_to_all"))
-    check("the exchange of q depends on the micro-batches", 0 < sent[0] == sent[1], *sent)
+    """Weights cross between ranks once in a step: bytes do not grow with the micro-batches.  With more ranks than a part has
+    groups of columns, these are gathered."""
+    manifest = folder / "manifest.json"
+    for ranks, kind in (2, "all_to_all"), (4, "all_gather"):
+        sent = []
+        for n in 1, 4:
+            run(NNAOT, *compile_flags(MODEL, folder), "-g", ranks, "--plan", "tp", "--micro-batches", n, "--emit", "plan", "-o",
+                folder / "plan.json", "--comm-manifest", manifest)
+            sent.append(sum(c["bytes"] * c["count"] for c in json.loads(manifest.read_text()) if c["kind"] == kind))
+        check(f"{ranks} ranks: {kind} depends on the micro-batches", 0 < sent[0] == sent[1], *sent)
 
 
 def check_resume(folder):

@@ -35,24 +35,31 @@ local function report_heads(axis)
 end
 
 -- Splits a packed weight or bias within its groups of columns, of which dimension `dim` is the number (unpack.h), if
--- some part has several groups. Parts of one group, as k and v of grouped queries, are then split by heads, and the
--- others, as q, are exchanged between ranks once in a step, in the type that products read. Equal parts need no request.
+-- some part has several groups. Parts of one group, as k and v of grouped queries, are then split by heads. The others, as
+-- q, are exchanged between ranks once in a step, in the type that products read; or gathered, if they have fewer groups
+-- than there are ranks. Equal parts need no request.
 local function split_groups(v, ndim, dim, axis)
   if v.role ~= "weight" or v.ndim ~= ndim or not cuts(v, dim + 1, axis) then return end
-  local several = false
+  local parts = {}
   for _, r in ipairs(v.readers) do
     for _, s in ipairs(r.op.kind == "cast" and r.op.outputs[1].readers or { r }) do
-      if s.op.kind == "slice" and s.op.part == "forward" and s.op.outputs[1].shape[dim + 1] > 1 then
-        several = true
-        -- The part as columns: an all_to_all from parts of each group to whole groups.
-        for _, x in ipairs(s.op.outputs[1].readers) do
-          local groups = x.op.kind == "reshape" and x.op:letter(1, dim)
-          if groups and can(x.op, groups, axis) then op_trans(x.op, groups, axis) end
-        end
-      end
+      local forward = s.op.kind == "slice" and s.op.part == "forward"
+      if forward and s.op.outputs[1].shape[dim + 1] > 1 then table.insert(parts, s.op) end
     end
   end
-  if several then split(v, dim + 1, axis) end
+  for _, part in ipairs(parts) do
+    local whole = true -- readers that want no whole groups
+    for _, x in ipairs(part.outputs[1].readers) do
+      -- The part as columns: an all_to_all from parts of each group to whole groups.
+      local groups = x.op.kind == "reshape" and x.op.part == "forward" and x.op:letter(1, dim)
+      if groups and can(x.op, groups, axis) then
+        op_trans(x.op, groups, axis)
+        whole = false
+      end
+    end
+    if whole then op_trans(pin(part.outputs[1], "all"), "-", axis) end
+  end
+  if #parts > 0 then split(v, dim + 1, axis) end
 end
 
 -- The bias that an op adds to the result of a product.
