@@ -247,6 +247,27 @@ static bool check_per_node(Settings *s, Arena *a, Diag *d) {
   return cluster_read(a, s->network, "--per-node", d) != NULL;
 }
 
+// Checks that the step is for devices of the cluster's kind: the prediction would be of another
+// step. A plan alone is made for the cluster's devices if no target is given.
+static bool check_devices(Settings *s, const Cluster *c, Diag *d) {
+  bool gpu = target_info[s->backend.target.target].gpu, given = option_given("target");
+  if (c->gpus && !gpu && !given && s->emit != EMIT_exe && s->emit != EMIT_c)
+    return backend_target_parse("cuda", &s->backend.target, d);
+  if (gpu ? !c->cpus : !c->gpus) return true;
+  diag_error(d, NULL,
+             "--cluster: the devices of '%s' are %s, and the %s is for %s: the prediction would be "
+             "of another step",
+             s->cluster, gpu ? "processors" : "gpus", given ? "--target" : "executable",
+             gpu ? "gpus" : "cpu");
+  if (gpu)
+    diag_hint(d, "leave out --target, or name a cluster of gpus, such as --cluster h100");
+  else if (given)
+    diag_hint(d, "give --target cuda, or name a cluster of processors, such as --cluster cpu");
+  else
+    diag_hint(d, "compile with --target cuda, or make only a plan with --emit plan");
+  return false;
+}
+
 // Reads --cluster, which must have a device for every rank.  An error in its file is an input
 // error, not a usage error.  Returns an exit status.
 static int check_cluster(Settings *s, Arena *a, Diag *d) {
@@ -259,27 +280,7 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
                cluster_devices(c), cluster_devices(c) == 1 ? "" : "s", (long long)s->ranks);
     return EXIT_USAGE;
   }
-  // A plan alone follows the cluster to the cuda target; an executable for the wrong one is an
-  // error.
-  bool other = c->gpus && !target_info[s->backend.target.target].gpu;
-  if (other && s->emit == EMIT_plan && !option_given("target"))
-    other = !backend_target_parse("cuda", &s->backend.target, d);
-  if (other && s->emit == EMIT_exe) {
-    diag_error(d, NULL,
-               "--cluster: the devices of '%s' are gpus, and the executable is for cpu: the "
-               "prediction would be of another step",
-               s->cluster);
-    diag_hint(d, "compile with --target cuda, or make only a plan with --emit plan");
-    return EXIT_USAGE;
-  }
-  if (other) {
-    diag_warning(d, NULL,
-                 "--cluster: the devices of '%s' are gpus, and the target is cpu: the prediction "
-                 "would be of another step",
-                 s->cluster);
-    diag_hint(d, "compile with --target cuda");
-  }
-  return EXIT_SUCCESS;
+  return check_devices(s, c, d) ? EXIT_SUCCESS : EXIT_USAGE;
 }
 
 // -- Compiler and output files -----------------------------------------------------------------

@@ -112,7 +112,8 @@ static const char *cluster_text(Arena *a, const Machine *machine, const Cluster 
   if (c->memory > 0) strbuf_addf(&b, "  memory = %.4g,\n", c->memory);
   strbuf_addf(&b, "  memory_speed = %.4g,\n  f32 = %.4g,\n", c->memory_speed, c->f32);
   if (c->half > 0) strbuf_addf(&b, "  half = %.4g,\n", c->half);
-  strbuf_addf(&b, "  launch = %.4g,\n}\n", c->launch);
+  strbuf_addf(&b, "  launch = %.4g,\n  gpus = %s,\n}\n", c->launch,
+              target_info[machine->target.target].gpu ? "true" : "false");
   return b.at;
 }
 

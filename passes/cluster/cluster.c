@@ -23,7 +23,8 @@
    .launch = launch_,                                                                              \
    .host = (host_)*1e9,                                                                            \
    .nvls = nvls_,                                                                                  \
-   .gpus = gpus_},
+   .gpus = gpus_,                                                                                  \
+   .cpus = !(gpus_)},
 static const Cluster table[] = {
 #include "clusters.def"
 };

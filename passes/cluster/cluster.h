@@ -59,7 +59,7 @@ typedef struct Cluster {
   bool nvls;          // switches of a node add up
   bool host_weights;  // offloaded weights stay in host memory in forward and backward, too
   bool half_comm;     // f32 values cross links in 16 bits
-  bool gpus;          // its devices are gpus; false for a file, which does not say
+  bool gpus, cpus;    // its devices are GPUs, or processors; neither: a file that does not say
   Device others;      // if there are kinds: the properties of devices without one
   const DeviceKind *kind;
   int n_kinds;

@@ -16,6 +16,7 @@
 //       host_update = 5e10, host_weights = true,            -- bytes/s; on the devices, false
 //       prefetch = 4, queues = 1,                           -- 0, 2
 //       nccl = true, nvls = true, half_comm = true,         -- false
+//       gpus = true,                                        -- false: processors; not known
 //       devices = {                                         -- devices that differ; none
 //         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- missing fields are as above
 //           inside = { alpha = 5e-6, beta = 1 / 16e9 } },   -- and across
@@ -68,6 +69,7 @@ static const Field fields[] = {
     FIELD(nccl, FLAG, false, "", 0, 0),
     FIELD(nvls, FLAG, false, "", 0, 0),
     FIELD(half_comm, FLAG, false, "", 0, 0),
+    FIELD(gpus, FLAG, false, "", 0, 0),
     FIELD(prefetch, COUNT, false, "", 0, 1000),
     FIELD(queues, COUNT, false, "", 1, 2),
     {"devices", KINDS, false, 0, "", 0, 0},
@@ -286,6 +288,7 @@ const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d) {
   for (int i = 0; i < t->n; i++)
     ok = read_field(&t->at[i], c, a, d) && ok;
   if (!ok) return NULL;
+  c->cpus = find_field(t, "gpus") && !c->gpus;
   // All fields are read: check those that are needed, and how they fit together.
   if (!c->per_node)
     ok = diag_error(d, loc, "'per_node' is missing, the number of devices of a node");

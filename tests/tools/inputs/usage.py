@@ -102,6 +102,8 @@ expect(nnaot, "none.onnx -o x -g 9 --cluster h100:1x8 --emit plan", "'h100:1x8' 
 expect(nnaot, "none.onnx -o x -g 2 --cluster h100:1x1 --emit plan", "'h100:1x1' has 1 device for 2 ranks")
 expect(nnaot, "none.onnx -o x --cluster h100:1x8", "hint: compile with --target cuda, or make only a plan")
 expect(nnaot, "none.onnx -o x --cluster h100:1x8", "the devices of 'h100:1x8' are gpus, and the executable is for cpu")
+expect(nnaot, "none.onnx -o x --cluster h100:1x8 --target cpu", "gpus, and the --target is for cpu")
+expect(nnaot, "none.onnx -o x --cluster cpu:1x8 --target cuda", "processors, and the --target is for gpus")
 for n, said in [
     ("0", "--per-node cannot be 0, only 1 to"), ("-2", "--per-node cannot be -2"), ("1048577", "--per-node cannot be 1048577"),
     ("3", "--per-node: 4 ranks do not fill hosts of 3"), ("8", "--per-node: 4 ranks do not fill hosts of 8"),
