@@ -26,8 +26,8 @@ static const Option options[] = {
         "'R(1)V(2)D(1,2)@0-3'; devices are row-major over R, V and the dimensions"),
     NEEDED_STRING("to", 0, &settings.to, "RVD", "the placement to reach"),
     STRING("cluster", 0, &settings.cluster, "FILE.lua|NAME",
-           "the devices and their links: cpu, v100-dgx1, v100-dgx2, a100, h100 or h200, of as "
-           "many nodes as are asked for, or NAME:NODESxPER_NODE; or a file that says them"),
+           "the devices and their links: cpu, v100-dgx1, a100, h100 …, of as many nodes as are "
+           "asked for, or NAME:NODESxPER_NODE; or a file that says them"),
     GROUP("Output"),
     FLAG("json", 0, &settings.json, "print one object: total, p2p, steps"),
 };

@@ -8,7 +8,7 @@
 
 // The name of a row has '-' for '_'.
 #define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, reserve_, gb_s,  \
-                f32_, half_, launch_, host_, nvls_, gpus_)                                         \
+                f32_, half_, share_, launch_, host_, nvls_, gpus_)                                 \
   {.name = #name_,                                                                                 \
    .per_node = node,                                                                               \
    .nics = nics_,                                                                                  \
@@ -20,6 +20,7 @@
    .memory_speed = (gb_s)*1e9,                                                                     \
    .f32 = (f32_)*1e12,                                                                             \
    .half = (half_)*1e12,                                                                           \
+   .half_efficiency = share_,                                                                      \
    .launch = launch_,                                                                              \
    .host = (host_)*1e9,                                                                            \
    .nvls = nvls_,                                                                                  \
@@ -30,11 +31,14 @@ static const Cluster table[] = {
 };
 enum { N_CLUSTERS = sizeof table / sizeof *table };
 
-static const char *plain_name(Arena *a, const char *name) {
-  char *s = arena_copy(a, name, strlen(name) + 1);
-  for (char *p = s; *p; p++)
-    if (*p == '_') *p = '-';
-  return s;
+// Whether the name is that of the row, or that with its measured share.
+static bool names_row(const char *name, const Cluster *row, bool *measured) {
+  static const char with[] = "-measured";
+  size_t n = strlen(row->name);
+  for (size_t i = 0; i < n; i++)
+    if (name[i] != (row->name[i] == '_' ? '-' : row->name[i])) return false;
+  *measured = str_equal(name + n, with);
+  return *measured || !name[n];
 }
 
 // Reads the "4x8" after the colon.
@@ -58,17 +62,21 @@ bool cluster_is_file(const char *text) {
   return str_ends(text, ".lua");
 }
 
-const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag *d) {
-  if (cluster_is_file(text)) return cluster_read_file(a, text, d);
+const Cluster *cluster_read_named(Arena *a, const char *text, const Loc *loc, Diag *d) {
   const char *colon = strchr(text, ':');
   size_t n = colon ? (size_t)(colon - text) : strlen(text);
   const char *name = str_copy_n(a, text, n);
-  const Loc *loc = loc_line(a, option, 0, 0);
   for (int i = 0; i < N_CLUSTERS; i++) {
-    if (!str_equal(name, plain_name(a, table[i].name))) continue;
+    bool measured;
+    if (!names_row(name, &table[i], &measured)) continue;
+    if (measured && table[i].half_efficiency <= 0) {
+      diag_error(d, loc, "products of '%.*s' are not measured", (int)strlen(table[i].name), name);
+      return NULL;
+    }
     Cluster *c = arena_copy(a, &table[i], sizeof *c);
     c->name = str_copy(a, text);
     c->nodes = CLUSTER_UNSIZED / c->per_node; // unless a size follows
+    if (!measured) c->half_efficiency = 0;
     // NAME:NODESxPER_NODE overrides both numbers.
     if (colon && !read_sizes(colon + 1, c)) {
       diag_error(d, loc, "'%s' is no size of a cluster", colon + 1);
@@ -81,13 +89,29 @@ const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag
   diag_error(d, loc, "there is no cluster '%s'", name);
   // The hint lists all rows of the table.
   StrBuf b = {.arena = a};
-  for (int i = 0; i < N_CLUSTERS; i++)
-    strbuf_addf(&b, "%s%s", i ? ", " : "", plain_name(a, table[i].name));
+  for (int i = 0; i < N_CLUSTERS; i++) {
+    char *row = arena_copy(a, table[i].name, strlen(table[i].name) + 1);
+    for (char *p = row; *p; p++)
+      if (*p == '_') *p = '-';
+    strbuf_addf(&b, "%s%s", i ? ", " : "", row);
+  }
   diag_hint(d, "there are %s; or a file, NAME.lua", b.at);
   return NULL;
 }
 
+const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag *d) {
+  if (cluster_is_file(text)) return cluster_read_file(a, text, d);
+  return cluster_read_named(a, text, loc_line(a, option, 0, 0), d);
+}
+
 // -- Properties of a cluster --------------------------------------------------------------------
+
+double cluster_dollars(const Cluster *c) {
+  double sum = 0;
+  for (int i = 0; i < cluster_devices(c); i++)
+    sum += cluster_device(c, i).dollars;
+  return sum;
+}
 
 static Link faster(Link a, Link b) {
   return (Link){a.alpha < b.alpha ? a.alpha : b.alpha, a.beta < b.beta ? a.beta : b.beta};

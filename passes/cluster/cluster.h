@@ -2,6 +2,7 @@
 //
 //     h100:4x8         four nodes of eight H100s: devices 0-7 are node 0, 8-15 node 1, …
 //     h100             as many nodes as the device numbers in use need, up to 4096 devices
+//     h100-measured    with the share of the peak that products were measured to reach
 //     mine.lua         a file that returns a table; see cluster_file.c
 //
 // Inside a node every device has its own link, in and out.  Between nodes there are adapters, which
@@ -32,6 +33,7 @@ typedef struct Device {
   double host;                    // bytes/s to host memory; the same back
   double half_efficiency;         // share of `half` that products reach; 0: all of it
   double dispatch;                // seconds in which the host issues a kernel; the least it takes
+  double dollars;                 // the price of an hour
 } Device;
 
 // Devices with properties of their own.
@@ -48,7 +50,7 @@ typedef struct Cluster {
   double start;              // seconds until a primitive begins
   // As in Device: the minimum over all devices; `launch` and `dispatch` are the maximum.  Ranks
   // that all do the same wait for the slowest.  `memory` is without the reserve.
-  double memory, memory_speed, f32, half, launch, host, half_efficiency, dispatch;
+  double memory, memory_speed, f32, half, launch, host, half_efficiency, dispatch, dollars;
   double reserve; // bytes of a device that no plan may use: the driver's, and buffers of libraries
   // The system that trains, if it is not nnaot's runtime; see docs/clusters.md.  0: nnaot's.
   double host_node;   // bytes/s that all devices of a node share to host memory; 0: no such limit
@@ -74,6 +76,8 @@ enum { CLUSTER_DEVICES = 32768, CLUSTER_UNSIZED = 4096 };
 // which it has reported; messages name `option`, such as "--cluster".
 const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag *d);
 bool cluster_is_file(const char *text); // else it is a name
+// The same without files; errors are at `loc`.
+const Cluster *cluster_read_named(Arena *a, const char *text, const Loc *loc, Diag *d);
 // Returns `text`, or the cluster of passes that are given none.  nnaot gives them the cluster of
 // its target (targets.def).
 static inline const char *cluster_or_default(const char *text) {
@@ -83,6 +87,9 @@ const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d);
 
 // A copy without latencies to start: a transfer that is part of a larger one does not start again.
 const Cluster *cluster_without_starts(Arena *a, const Cluster *c);
+
+// The price of an hour of all devices; 0: not known.
+double cluster_dollars(const Cluster *c);
 
 // The least alpha and the least beta of all devices and, with more than one node, all adapters.
 Link cluster_fastest_inside(const Cluster *c);
@@ -107,11 +114,12 @@ static inline Device device_least(Device a, Device b) {
                   fmax(a.launch, b.launch),
                   fmin(a.host, b.host),
                   fmin(a.half_efficiency, b.half_efficiency),
-                  fmax(a.dispatch, b.dispatch)};
+                  fmax(a.dispatch, b.dispatch),
+                  fmin(a.dollars, b.dollars)};
 }
 static inline Device cluster_least(const Cluster *c) {
-  return (Device){c->memory, c->memory_speed,    c->f32,     c->half, c->launch,
-                  c->host,   c->half_efficiency, c->dispatch};
+  return (Device){c->memory, c->memory_speed,    c->f32,      c->half,   c->launch,
+                  c->host,   c->half_efficiency, c->dispatch, c->dollars};
 }
 static inline Device cluster_device(const Cluster *c, int device) {
   int kind = cluster_kind(c, device);

@@ -17,14 +17,19 @@
 //       prefetch = 4, queues = 1,                           -- 0, 2
 //       nccl = true, nvls = true, half_comm = true,         -- false
 //       gpus = true,                                        -- false: processors; not known
+//       dollars_per_hour = 2.5,                             -- of a device; not known
 //       devices = {                                         -- devices that differ; none
 //         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- missing fields are as above
 //           inside = { alpha = 5e-6, beta = 1 / 16e9 } },   -- and across
 //       },
 //     }
 //
-// A comment gives the unit, and then the default of the field.  Devices that share an adapter have
-// the same `across`.
+// or what a named cluster has not, or has otherwise:
+//
+//     return { like = "h100:4x8", dollars_per_hour = 98.32 / 8 }
+//
+// A comment gives the unit, and then the default of the field; with `like`, that is the value of
+// the named cluster.  Devices that share an adapter have the same `across`.
 
 #include <math.h>
 #include <stddef.h>
@@ -37,7 +42,7 @@
 // of costs overflow.
 typedef struct Field {
   const char *name;
-  enum { COUNT, LINK, NUMBER, FLAG, KINDS } kind;
+  enum { COUNT, LINK, NUMBER, FLAG, NAME, KINDS } kind;
   bool of_device; // devices may have their own
   size_t at;      // offset in a Cluster
   const char *unit;
@@ -72,6 +77,8 @@ static const Field fields[] = {
     FIELD(gpus, FLAG, false, "", 0, 0),
     FIELD(prefetch, COUNT, false, "", 0, 1000),
     FIELD(queues, COUNT, false, "", 1, 2),
+    {"dollars_per_hour", NUMBER, true, offsetof(Cluster, dollars), "dollars", 1e-6, 1e6},
+    {"like", NAME, false, 0, "", 0, 0},
     {"devices", KINDS, false, 0, "", 0, 0},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -153,6 +160,7 @@ static const Field *field_of(const char *name, bool of_device) {
 
 static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   const Field *as = field_of(f->name, false);
+  if (as && as->kind == NAME) return true;  // read first
   if (as && as->kind == KINDS) return true; // read last, after all other fields
   if (as) return read_value(f, as, c, d);
   // A misspelled field would leave its default.
@@ -263,6 +271,7 @@ static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   c->launch = least.launch;
   c->half_efficiency = least.half_efficiency;
   c->dispatch = least.dispatch;
+  c->dollars = least.dollars;
   // Devices with the same adapter have the same `across`.
   for (int i = 1; c->nodes > 1 && i < cluster_devices(c); i++) {
     bool shared = cluster_nic(c, i) == cluster_nic(c, i - 1);
@@ -277,32 +286,56 @@ static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
 
 // -- The file ------------------------------------------------------------------------------------
 
+// The place of a field; that of `like` for a field that the named cluster gives.
+static const Loc *field_loc(const LuaTable *t, const char *name) {
+  const LuaField *f = find_field(t, name);
+  return f ? f->loc : find_field(t, "like")->loc;
+}
+
+// The cluster before its fields are read: that of `like`, or one of unknown devices.
+static bool read_like(const LuaTable *t, const char *path, Cluster *c, Arena *a, Diag *d) {
+  const LuaField *like = find_field(t, "like");
+  *c = (Cluster){.nodes = 1, .nics = 1};
+  if (like) {
+    if (like->kind != LUA_FILE_string)
+      return diag_error(d, like->loc, "'like' must be the name of a cluster, such as \"h100:4x8\"");
+    const Cluster *named = cluster_read_named(a, like->string, like->loc, d);
+    if (!named) return false;
+    *c = *named;
+    // The file has the memory of whole devices.
+    c->memory += c->reserve;
+  }
+  c->name = str_copy(a, path);
+  return true;
+}
+
 const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d) {
   const LuaTable *t = lua_file_read(a, path, d);
   if (!t) return NULL;
   const Loc *loc = loc_line(a, path, 0, 0);
   Cluster *c = arena_one(a, Cluster);
-  *c = (Cluster){.name = str_copy(a, path), .nodes = 1, .nics = 1};
   // Every wrong field is reported.
-  bool ok = true;
+  bool ok = read_like(t, path, c, a, d);
+  const bool like = find_field(t, "like") != NULL;
   for (int i = 0; i < t->n; i++)
     ok = read_field(&t->at[i], c, a, d) && ok;
   if (!ok) return NULL;
-  c->cpus = find_field(t, "gpus") && !c->gpus;
+  if (find_field(t, "gpus")) c->cpus = !c->gpus;
+  // A node has no more adapters than devices, unless the file says so.
+  if (like && !find_field(t, "nics") && c->nics > c->per_node) c->nics = c->per_node;
   // All fields are read: check those that are needed, and how they fit together.
   if (!c->per_node)
     ok = diag_error(d, loc, "'per_node' is missing, the number of devices of a node");
-  if (!find_field(t, "inside"))
+  if (!find_field(t, "inside") && !like)
     ok = diag_error(d, loc, "'inside' is missing, the links inside a node");
-  if (c->nodes > 1 && !find_field(t, "across"))
+  if (c->nodes > 1 && !find_field(t, "across") && !like)
     ok = diag_error(d, loc, "'across' is missing, the links between nodes");
   if (ok && c->per_node > CLUSTER_DEVICES / c->nodes)
-    ok = diag_error(d, find_field(t, "per_node")->loc, "these are more than %d devices",
-                    CLUSTER_DEVICES);
+    ok = diag_error(d, field_loc(t, "per_node"), "these are more than %d devices", CLUSTER_DEVICES);
   if (ok && c->nics > c->per_node)
-    ok = diag_error(d, find_field(t, "nics")->loc, "a node has %d adapters for %d devices", c->nics,
+    ok = diag_error(d, field_loc(t, "nics"), "a node has %d adapters for %d devices", c->nics,
                     c->per_node);
-  if (ok && c->reserve > 0) ok = take_reserve(c, &c->memory, find_field(t, "reserve")->loc, d);
+  if (ok && c->reserve > 0) ok = take_reserve(c, &c->memory, field_loc(t, "reserve"), d);
   // Kinds come last: fields that they leave out have the cluster's values.
   const LuaField *devices = find_field(t, "devices");
   if (ok && devices) ok = read_kinds(devices, c, a, d);
