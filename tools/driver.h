@@ -1,6 +1,8 @@
-// Declarations shared by the files of nnaot.
+// Declarations shared by the files of nnaot; nnaot-plan fit goes as far as the choice of a plan.
 //
 //     nnaot.c               the options, and the steps from a model to its outputs
+//     driver_settings.c     their defaults
+//     driver_import.c       the model as a module
 //     driver_check.c        errors that can be known before the model is read
 //     driver_choose.c       the plan: as requested, as the model is annotated, or the best
 //     driver_pipeline.c     the text of the pipeline for a plan
@@ -99,8 +101,16 @@ bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d);
 // Checks that --explain names something that passes up to shard know, or that later ones may make.
 bool check_explained(const Settings *s, const Module *m, Arena *a, Diag *d);
 
-// -- nnaot.c ---------------------------------------------------------------------------------
+// Whether the model is a module in text form.
+bool is_text(const Settings *s);
 
+extern Settings settings; // of the command line
+
+// -- driver_import.c -------------------------------------------------------------------------
+
+// Reads the model into c->m, and warns of findings in it.  *annotated: whether it has annotations
+// of devices.
+bool driver_import(const Settings *s, Compiled *c, bool *annotated, Diag *d);
 // Options for running passes, with the observers of their results.  Clears earlier results.
 const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a);
 
