@@ -32,6 +32,10 @@ CASES = [
 ]
 # Compilations that end before collectives are chosen, or without a plan: predictions are null.
 UNPLANNED = [["--loss", common.SAMPLE["mlp"]["loss"], "--stop-after", "autodiff"], ["--passes", "simplify"]]
+# Models of nnaot-plan fit on clusters with a price, without, and without a plan, and the exit status.
+FITTED = [(SAMPLES / "gpt2/gpt2.onnx", ["--batch", 16, "--loss", common.SAMPLE["gpt2"]["loss"], "--plan", "dp=2"], 0),
+          (SAMPLES / "mlp/mlp.onnx", ["--batch", 16, "--loss", common.SAMPLE["mlp"]["loss"], "--plan", "dp=2"], 0),
+          (ROOT / "tests/tools/inputs/big_products.nn", ["--loss", "mse(z)", "--plan", "dp=2"], 1)]
 # Compilations with --report-json: a success, and errors of models and texts.
 INPUTS = ROOT / "tests/frontend/inputs"
 REPORTED = [(SAMPLES / "mlp/mlp.onnx", ["--batch", 16, "--loss", common.SAMPLE["mlp"]["loss"]], True),
@@ -168,6 +172,12 @@ def main():
             document = json.loads((folder / "problems").read_text())
             check(f"{path.name}: it says whether it succeeded", document["succeeded"] == succeeds, document)
             mutated["problems"] += validate("problems", document, path.name)
+        priced = folder / "priced.lua"
+        priced.write_text('return {like = "cpu:1x2", dollars_per_hour = 1}')
+        for path, options, status in FITTED:
+            text = run(NNAOT.with_name("nnaot-plan"), "fit", path, *options, "--json", "--cluster", f"{priced},cpu:1x2,cpu:1x3",
+                       ok=status)
+            mutated["fit"] += validate("fit", json.loads(text), path.name)
     for name, n in mutated.items():
         check(f"{name} has objects", n > 0)
         print(f"{name:14} {n:4} objects with keys added and removed")

@@ -66,6 +66,7 @@ typedef struct Settings {
   bool is_cut;            // the option or a program fixes the number of micro-batches
   const Loc *cut_by;      // if so: that line of a program; NULL: the option
   bool may_report;        // --report-json can be written, beside all other files
+  bool only_priced;       // nnaot-plan fit: candidates are measured, and none is kept
   bool made_folder;       // --emit c created its folder, which is removed if it stays empty
 } Settings;
 
@@ -80,8 +81,12 @@ typedef struct Compiled {
   bool unproved;  // the module was distributed when it was read, without --prove
   Summary summary;
   struct PathStore *paths; // of all compilations: candidates ask for the same ones
-  Record record;           // of the plan; only for a plan written as a program
-  FILE *diffs;             // changes by passes, in `diff_text`; only for --report
+  // With only_priced: the candidates, and the best of those that fit, else the nearest miss, or
+  // NULL.
+  Candidates tried;
+  const Candidate *best;
+  Record record; // of the plan; only for a plan written as a program
+  FILE *diffs;   // changes by passes, in `diff_text`; only for --report
   char *diff_text;
   size_t diff_bytes;
   FILE *counts; // the figures of --stats, in `count_text`; only for --report
@@ -136,6 +141,9 @@ bool take_annotations(const Settings *s, Module *m, bool annotated, const Annota
 // choosing compiled it with all effects of run_options; else NULL.
 bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotations, Module **made,
                    Arena *a, Diag *d);
+
+// Whether one of the plans that take little time to make fits on s->ranks of the summary's cluster.
+bool driver_quick(const Settings *s, Compiled *c, Arena *a, Candidate *out);
 
 // -- driver_pipeline.c -----------------------------------------------------------------------
 

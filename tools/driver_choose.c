@@ -149,7 +149,7 @@ static Choice choice_of(Arena *a, const Candidate *c, const Annotations *annotat
   return out;
 }
 
-// Data shared by the candidates of one model.
+// Data shared by the candidates of one model: the context of choose_options.
 typedef struct Common {
   const Settings *s;
   Compiled *compiled;
@@ -243,20 +243,12 @@ static bool is_limited(const Settings *s, const Cluster *c) {
   return s->cluster && c->memory > 0;
 }
 
-bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotations, Module **made,
-                   Arena *a, Diag *d) {
-  Summary *seen = &c->summary;
-  *made = NULL;
-  c->choice = s->asked;
-  if (follows_annotations(s)) c->choice.plan = annotated_axes(s->plan, annotations);
-  bool may_not_fit = is_limited(s, seen->cluster) && !s->pipeline;
-  if (!is_auto(s) && !may_not_fit) return true;
-
-  Common common = {s, c, annotations, a, .start = clock_seconds()};
-  // The candidates: the requested plan with more and more micro-batches, the plans that follow
-  // annotations, or all known plans.  If passes print or dump something, the user sees only that of
-  // the chosen plan.
-  const Cluster *cluster = seen->cluster;
+// The candidates: the requested plan with more and more micro-batches, the plans that follow
+// annotations, or all known plans.
+static ChooseOptions choose_options(Common *common) {
+  const Settings *s = common->s;
+  // If passes print or dump something, the user sees only that of the chosen plan.
+  const Cluster *cluster = common->compiled->summary.cluster;
   const PipelineOptions *run = &s->run;
   bool watched = run->print_before || run->print_after || run->print_after_all ||
                  run->print_before_all || run->print_changed || run->dump_dir || run->stop_after ||
@@ -267,20 +259,51 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
                      .cluster = cluster,
                      .limited = is_limited(s, cluster),
                      .target = s->backend.target.target,
-                     .paths = c->paths,
+                     .paths = common->compiled->paths,
                      .pipeline = pipeline_of,
                      .tables = table_pipeline_of,
                      .stop = wants_to_stop,
-                     .progress = is_auto(s) ? show_progress : NULL,
-                     .run = watched || s->report ? NULL : run_of,
-                     .context = &common};
+                     .progress = is_auto(s) && !s->only_priced ? show_progress : NULL,
+                     .run = watched || s->report || s->only_priced ? NULL : run_of,
+                     .context = common};
   if (!is_open(s)) {
     o.plans = &s->asked.name;
     o.n_plans = 1;
-  } else if (common.annotations) {
+  } else if (common->annotations) {
     o.plans = annotated_plans;
     o.n_plans = N_ANNOTATED_PLANS;
   }
+  return o;
+}
+
+// Compiles a candidate that cannot be made once more, for its messages.  Returns false.
+static bool report_failure(Common *common, const Candidate *c, Diag *d) {
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true};
+  Module *m = module_clone(common->compiled->m);
+  bool ok = pipeline_run(m, pipeline_of(common, c), &run, d);
+  module_free(m);
+  if (ok && !diag_errors(d)) diag_error(d, NULL, "%s: %s", c->plan, c->why);
+  return false;
+}
+
+bool driver_quick(const Settings *s, Compiled *c, Arena *a, Candidate *out) {
+  Common common = {s, c, NULL, a, .start = clock_seconds()};
+  ChooseOptions o = choose_options(&common);
+  return choose_quick(c->m, &o, a, out);
+}
+
+bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotations, Module **made,
+                   Arena *a, Diag *d) {
+  Summary *seen = &c->summary;
+  *made = NULL;
+  c->choice = s->asked;
+  if (follows_annotations(s)) c->choice.plan = annotated_axes(s->plan, annotations);
+  bool may_not_fit = is_limited(s, seen->cluster) && !s->pipeline;
+  if (!is_auto(s) && !may_not_fit && !s->only_priced) return true;
+
+  Common common = {s, c, annotations, a, .start = clock_seconds()};
+  const Cluster *cluster = seen->cluster;
+  ChooseOptions o = choose_options(&common);
   // Plans without a price cannot be compared.
   if (is_auto(s)) {
     const char *name = s->cluster ? s->cluster : cluster->name;
@@ -299,11 +322,17 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
   void (*before)(int) = signal(SIGINT, on_interrupt);
   int chosen = choose_plan(c->m, &o, a, &all, &seen->certificate, made);
   signal(SIGINT, before);
+  if (s->only_priced) {
+    if (chosen < 0 && choose_failed_alike(&all)) return report_failure(&common, &all.at[0], d);
+    c->best = chosen >= 0 ? &all.at[chosen] : choose_nearest(c->m, &o, a, &all);
+    c->tried = all;
+    return true;
+  }
   if (is_open(s)) {
     seen->candidates = all;
     seen->chosen = chosen;
     seen->choosing = clock_seconds() - common.start;
-    if (run->time_passes) fprintf(stderr, "%10.4f seconds  choose\n", seen->choosing);
+    if (s->run.time_passes) fprintf(stderr, "%10.4f seconds  choose\n", seen->choosing);
     if (chosen >= 0)
       say_certificate(&seen->certificate, all.at[chosen].plan, all.at[chosen].micro_batches);
     // The lack of a plan that fits is an error here if some candidate could be compiled.  If none

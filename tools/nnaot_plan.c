@@ -31,7 +31,7 @@
 #include "questions.h"
 
 static const Question *const questions[] = {&question_rvd, &question_solve, &question_schedule,
-                                            &question_calibrate, &question_blocks};
+                                            &question_fit, &question_blocks, &question_calibrate};
 enum { N_QUESTIONS = sizeof questions / sizeof *questions };
 
 static const char *name_of(const Question *q) {

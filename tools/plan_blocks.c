@@ -24,14 +24,6 @@
 
 // -- Options -----------------------------------------------------------------------------------
 
-// Of nnaot, with its defaults: the pipeline comes from them.
-static Settings settings = {
-#define OPT_FLAG(field, name, letter, initial, help)           .field = initial,
-#define OPT_INTEGER(field, name, letter, initial, value, help) .field = initial,
-#define OPT_NUMBER(field, name, letter, initial, value, help)  .field = initial,
-#define OPT_STRING(field, name, letter, initial, value, help)  .field = initial,
-#include "nnaot.def"
-};
 #undef GROUP
 #define GROUP(heading)                                                                             \
   { .kind = OPTION_group, .name = (heading) }

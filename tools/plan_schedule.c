@@ -10,6 +10,7 @@
 #include "output.h"
 #include "questions.h"
 #include "schedule/best.h"
+#include "schedule/kinds.h"
 
 #define LARGEST 1e12 // times: sums of them must stay exact enough
 

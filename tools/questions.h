@@ -13,7 +13,7 @@ typedef struct Question {
   int (*answer)(const Program *program, const char *file);
 } Question;
 
-extern const Question question_rvd, question_solve, question_schedule, question_calibrate,
-    question_blocks;
+extern const Question question_rvd, question_solve, question_schedule, question_fit,
+    question_blocks, question_calibrate;
 
 #endif

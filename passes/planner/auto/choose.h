@@ -145,6 +145,13 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
                    Diag *d);
 
+// After -1: returns the nearest miss, the one that needs least memory, after trials of plans in as
+// many micro-batches as there can be, which are appended; NULL: none could be made.
+const Candidate *choose_nearest(const Module *model, const ChooseOptions *o, Arena *a,
+                                Candidates *all);
+// Whether one of the plans that take little time to make fits: the first of them.
+bool choose_quick(const Module *model, const ChooseOptions *o, Arena *a, Candidate *out);
+
 // Whether no plan could be made, and all for the same error. Its cause is the model or an option,
 // and the compilation of any of the plans reports it with its location and hint.
 bool choose_failed_alike(const Candidates *all);

@@ -124,23 +124,27 @@ static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, con
   return false;
 }
 
+bool choose_quick(const Module *model, const ChooseOptions *o, Arena *a, Candidate *out) {
+  Trials quick = {0};
+  candidates_quick(model, o, a, true, &quick);
+  for (int i = 0; i < quick.n; i++) {
+    Candidates tried = {0};
+    candidate_try(model, o, a, &tried, quick.at[i].c, NULL);
+    *out = tried.at[tried.n - 1];
+    if (out->fits) return true;
+  }
+  return false;
+}
+
 // Whether a quick candidate fits with more ranks: a hint.
 static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Diag *d) {
   ChooseOptions more = *o;
+  Candidate c;
   for (more.ranks = 2 * o->ranks; more.ranks <= cluster_devices(o->cluster); more.ranks *= 2) {
-    Trials quick = {0};
-    candidates_quick(model, &more, a, true, &quick);
-    // The first that fits is the cure.
-    for (int i = 0; i < quick.n; i++) {
-      Candidates tried = {0};
-      candidate_try(model, &more, a, &tried, quick.at[i].c, NULL);
-      const Candidate *last = &tried.at[tried.n - 1];
-      if (!last->fits) continue;
-      diag_hint(d,
-                "it fits on %" PRId64 " ranks: -g %" PRId64 " --plan %s --micro-batches %" PRId64,
-                more.ranks, more.ranks, last->plan, last->micro_batches);
-      return true;
-    }
+    if (!choose_quick(model, &more, a, &c)) continue;
+    diag_hint(d, "it fits on %" PRId64 " ranks: -g %" PRId64 " --plan %s --micro-batches %" PRId64,
+              more.ranks, more.ranks, c.plan, c.micro_batches);
+    return true;
   }
   return false;
 }
@@ -170,6 +174,12 @@ static void try_most_slices(const Module *model, const ChooseOptions *o, Arena *
     }
     if (more.made) vec_push(a, all, more);
   }
+}
+
+const Candidate *choose_nearest(const Module *model, const ChooseOptions *o, Arena *a,
+                                Candidates *all) {
+  try_most_slices(model, o, a, all);
+  return smallest(all);
 }
 
 bool choose_failed_alike(const Candidates *all) {

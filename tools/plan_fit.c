@@ -1,0 +1,251 @@
+// nnaot-plan fit: whether a model fits on clusters, how fast it trains there, and at which price.
+//
+//     nnaot-plan fit gpt.onnx --batch 64 --loss 'next_token(logits,ids)' --cluster h100:1x8,h200:1x4
+//
+// Each cluster is one choice of a plan, as `nnaot -g DEVICES --cluster CLUSTER --emit plan` makes
+// it, without the step itself: candidates are only priced.  The options of the step are nnaot's.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver.h"
+#include "fit.h"
+#include "ir/analysis/batch_dim.h"
+#include "output.h"
+#include "paths/path_store.h"
+#include "questions.h"
+
+static struct {
+  const char *clusters;
+  bool json;
+} asked;
+
+static const Option options[] = {
+    GROUP("Clusters"),
+    NEEDED_STRING("cluster", 0, &asked.clusters, "A,B,…",
+                  "the clusters to compare, each NAME:NODESxPER_NODE or FILE.lua, with a rank on "
+                  "every device"),
+    STRING("target", 0, &settings.target_text, "cpu|cuda",
+           "the devices of files that do not say whether they are gpus"),
+#include "option_rows.h"
+
+    GROUP("Plan"),
+    STRING("plan", 0, &settings.plan, "NAME[=N],…|FILE.lua",
+           "a plan for all clusters, instead of the best one of each"),
+    INTEGER("micro-batches", 0, &settings.micro_batches, "M",
+            "micro-batches per batch; without it, as many as the plan or the memory needs"),
+    NUMBER("search-seconds", 0, &settings.search_seconds, "S",
+           "seconds of each search for a plan; by default a limit in work"),
+#include "step.def"
+
+    GROUP("Output"),
+    FLAG("json", 0, &asked.json, "print one object instead of a table"),
+    FLAG("verbose", 'v', &settings.verbose, "print the use of memory by every plan"),
+};
+
+// -- Rows and tokens of a step -------------------------------------------------------------------
+
+// Returns the parameter that the value is a view or a conversion of; NULL: of none.
+static const Value *param_of(const Value *v) {
+  while (v->def && v->def->n_in == 1)
+    v = v->def->in[0].value;
+  return v->def ? NULL : v;
+}
+
+// Counts the rows of a step, and its tokens: the elements of the longest input that is looked up in
+// a weight.  An input of one number per row has categories, not tokens.
+static void count_rows(const Module *m, FitRow *row) {
+  const Graph *g = m->graphs;
+  row->rows = (double)graph_batch_size(g);
+  for_each_op(op, g) {
+    if (op->kind != OP_gather) continue;
+    const Value *table = param_of(op->in[0].value), *v = param_of(op->in[1].value);
+    if (!table || table->role != ROLE_weight || !v || v->role != ROLE_input) continue;
+    double n = (double)type_count(v->type);
+    if (n > row->rows && n > row->tokens) row->tokens = n;
+  }
+}
+
+// -- A cluster -----------------------------------------------------------------------------------
+
+// Returns the first error of the messages, without the lines after it.
+static const char *first_error(Arena *a, const char *messages) {
+  static const char word[] = "error: ";
+  const char *at = strstr(messages, word);
+  if (!at) return "";
+  at += sizeof word - 1;
+  return str_copy_n(a, at, strcspn(at, "\n"));
+}
+
+// Makes the command line one for this cluster, with a rank on each of its devices.
+static void settings_on(Settings *s, const char *cluster, const Cluster *c) {
+  s->cluster = cluster;
+  s->ranks = cluster_devices(c);
+}
+
+// Tries the quick plans on a cluster.  Returns "h100:2x8 with zero1 in 2 micro-batches", or NULL.
+static const char *fits_on(const Settings *s, const Compiled *c, const char *name, Arena *a) {
+  Settings other = *s;
+  Compiled there = *c;
+  Diag *d = diag_new(stderr);
+  diag_quiet(d, true);
+  Candidate plan;
+  other.plan = "auto";
+  there.summary.cluster = cluster_read(a, name, "--cluster", d);
+  settings_on(&other, name, there.summary.cluster);
+  bool fits =
+      check_settings(&other, a, d) == EXIT_SUCCESS && driver_quick(&other, &there, a, &plan);
+  diag_free(d);
+  return fits ? str_format(a, "%s with --plan %s --micro-batches %lld", name, plan.plan,
+                           (long long)plan.micro_batches)
+              : NULL;
+}
+
+// Looks for something that fits near a cluster on which nothing does: another plan than the
+// requested one, and more nodes of the same kind.
+static void find_cures(const Settings *s, const Compiled *c, FitRow *row, Arena *a) {
+  enum { DOUBLINGS = 6 };
+  row->requested = strcmp(s->plan, "auto") != 0;
+  if (row->requested) row->other = fits_on(s, c, row->name, a);
+  const char *colon = strchr(row->name, ':');
+  if (row->other || !colon || cluster_is_file(row->name)) return;
+  long nodes = row->cluster->nodes, per_node = row->cluster->per_node;
+  for (int i = 0; i < DOUBLINGS && !row->wider; i++) {
+    nodes *= 2;
+    if (nodes * per_node > CLUSTER_DEVICES) return;
+    const char *name =
+        str_format(a, "%.*s:%ldx%ld", (int)(colon - row->name), row->name, nodes, per_node);
+    row->wider = fits_on(s, c, name, a);
+    row->nodes_tried = (int)nodes;
+  }
+}
+
+// Imports the model, and measures its candidates.  Returns false after an error, which is reported.
+static bool fit_model(Settings *s, FitRow *row, Arena *a, Diag *d) {
+  Compiled c = {
+      .found = {.arena = a},
+      .paths = path_store_new(a),
+      .summary = {.arena = a, .ranks = row->devices, .cluster = row->cluster, .chosen = -1}};
+  bool annotated = false;
+  const Annotations *annotations = NULL;
+  Module *made = NULL;
+  if (!driver_import(s, &c, &annotated, d)) return false;
+  count_rows(c.m, row);
+  c.summary.target = s->backend.target.target;
+  bool ok = take_annotations(s, c.m, annotated, &annotations, a, d) &&
+            driver_choose(s, &c, annotations, &made, a, d);
+  row->best = c.best;
+  row->n_tried = c.tried.n;
+  if (ok && !row->best) row->why = c.tried.n ? c.tried.at[0].why : "there is no plan for it";
+  // Without a plan that could be made, the bytes that one would need at least.
+  for (int i = 0; !row->best && i < c.tried.n; i++) {
+    const Candidate *tried = &c.tried.at[i];
+    if (tried->least > 0 && (row->least <= 0 || tried->least < row->least)) {
+      row->least = tried->least;
+      row->why = tried->why;
+    }
+  }
+  if (row->best) row->memory = cluster_device(row->cluster, row->best->needs.rank).memory;
+  if (ok && !fit_fits(row) && (row->best || row->least > 0)) find_cures(s, &c, row, a);
+  module_free(c.m);
+  return ok;
+}
+
+// The messages of a row.
+typedef struct Messages {
+  char *text;
+  size_t n;
+  int status; // of the program, after an error
+} Messages;
+
+static void fit_row(FitRow *row, Messages *out, Arena *a) {
+  FILE *f = open_memstream(&out->text, &out->n);
+  if (!f) BUG("no memory for the messages");
+  Diag *d = diag_new(f);
+  Settings s = settings;
+  settings_on(&s, row->name, row->cluster);
+  out->status = check_settings(&s, a, d);
+  if (out->status == EXIT_SUCCESS && !fit_model(&s, row, a, d)) out->status = EXIT_FAILURE;
+  diag_free(d);
+  fclose(f);
+  if (out->status != EXIT_SUCCESS) row->why = first_error(a, out->text);
+}
+
+// -- The command ---------------------------------------------------------------------------------
+
+// Reads the list of clusters; all errors are reported.  Returns an exit status.
+static int read_clusters(const char *list, FitRows *out, Arena *a, Diag *d) {
+  int status = EXIT_SUCCESS;
+  for (const char *at = list;; at++) {
+    size_t n = strcspn(at, ",");
+    const char *name = str_copy_n(a, at, n);
+    const Cluster *c = *name ? cluster_read(a, name, "--cluster", d) : NULL;
+    bool is_file = cluster_is_file(name);
+    if (!*name) {
+      diag_error(d, NULL, "--cluster: a name is missing between commas in '%s'", list);
+    } else if (c && !is_file && !strchr(name, ':')) {
+      diag_error(d, NULL, "--cluster: '%s' does not say how many devices there are", name);
+      diag_hint(d, "%s:NODESxPER_NODE, such as %s:1x%d", name, name, c->per_node);
+      c = NULL;
+    }
+    if (!c && status != EXIT_USAGE) status = is_file ? EXIT_FAILURE : EXIT_USAGE;
+    if (c) vec_push(a, out, ((FitRow){.name = name, .cluster = c, .devices = cluster_devices(c)}));
+    at += n;
+    if (!*at) return status;
+  }
+}
+
+static int fit(const Program *program, const char *model, Arena *a, Diag *d) {
+  if (!*model) return usage_error(program, "no model is given");
+  settings.model = model;
+  settings.emit = EMIT_plan;
+  settings.output = "-";
+  settings.only_priced = true;
+  FitRows rows = {0};
+  int status = read_clusters(asked.clusters, &rows, a, d);
+  if (status != EXIT_SUCCESS) return status;
+  // One cluster after the other.  Warnings on the model are the same for all.
+  bool said = false, any = false, shows = isatty(STDERR_FILENO);
+  Messages *messages = arena_array(a, Messages, rows.n);
+  for (int i = 0; i < rows.n; i++) {
+    FitRow *row = &rows.at[i];
+    if (shows) fprintf(stderr, "\r\x1b[Kcluster %d of %d: %s", i + 1, rows.n, row->name);
+    fit_row(row, &messages[i], a);
+    if (shows) fprintf(stderr, "\r\x1b[K");
+    bool ok = messages[i].status == EXIT_SUCCESS;
+    if (ok && !said) fputs(messages[i].text, stderr);
+    said |= ok;
+    any |= fit_fits(row);
+  }
+  // If no cluster can be answered, the cause is the model or an option.
+  if (!said) fputs(messages[0].text, stderr);
+  status = said ? EXIT_SUCCESS : messages[0].status;
+  for (int i = 0; i < rows.n; i++)
+    free(messages[i].text);
+  if (!said) return status;
+  fputs(asked.json ? fit_json(a, &rows, model) : fit_text(a, &rows, settings.verbose), stdout);
+  return output_flush(d) && any ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static int answer(const Program *program, const char *file) {
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  int status = fit(program, file, a, d);
+  diag_free(d);
+  arena_free(a);
+  return status;
+}
+
+const Question question_fit = {
+    {"nnaot-plan fit",
+     "nnaot-plan fit MODEL --cluster A,B,… [--batch B] [--loss SPEC] [--plan P] [--json]",
+     "Prints the best plan of the model for each cluster: the time of a step, samples per second, "
+     "the peak of\nmemory, and the price if the cluster's file has one. No weights are read. Exit "
+     "status 1: it fits on none.",
+     options, sizeof options / sizeof *options, NULL, NULL},
+    "whether a model fits on clusters, how fast it trains there, and at which price",
+    true,
+    answer,
+};
