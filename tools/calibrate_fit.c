@@ -46,14 +46,17 @@ static double collective_price(Arena *a, const Cluster *c, const Probe *p) {
 double calibrate_price(const Cluster *c, const Probe *p) {
   Arena *a = arena_new();
   double seconds = c->launch, flops = 2 * pow((double)p->m, 3);
+  Device device = cluster_least(c);
   switch (p->kind) {
   case PROBE_tiny: break;
   case PROBE_stream: seconds += (double)p->bytes / c->memory_speed; break;
   case PROBE_f32:
-    seconds += fmax(flops / c->f32, 12 * pow((double)p->m, 2) / c->memory_speed);
+    seconds += fmax(flops / device_speed(&device, false, flops),
+                    12 * pow((double)p->m, 2) / c->memory_speed);
     break;
   case PROBE_half:
-    seconds += fmax(flops / c->half, 6 * pow((double)p->m, 2) / c->memory_speed);
+    seconds += fmax(flops / device_speed(&device, true, flops),
+                    6 * pow((double)p->m, 2) / c->memory_speed);
     break;
   default: seconds = collective_price(a, c, p);
   }
@@ -189,6 +192,36 @@ static double rate_product(const Cluster *c, const Probe *p) {
   return 2 * pow((double)p->m, 3) / work_seconds(c, p);
 }
 
+// Returns the measurement of this size; NULL: there is none.
+static const Probe *find_product(const Probes *probes, ProbeKind kind, int64_t m) {
+  for (int i = 0; i < probes->n; i++)
+    if (probes->at[i].kind == kind && probes->at[i].m == m) return &probes->at[i];
+  return NULL;
+}
+
+// The peaks, and the speeds by size, in which they grow.  A product with less speed than a smaller
+// one was disturbed, and has that one's; one that took longer than a larger one has the speed with
+// which it would take as long.
+static void fit_products(Arena *a, const Probes *probes, Cluster *c) {
+  ProductSpeed *out = arena_array(a, ProductSpeed, probes->n);
+  int n = 0;
+  for (int i = 0; i < probes->n; i++) {
+    const Probe *f32 = &probes->at[i];
+    if (f32->kind != PROBE_f32) continue;
+    const Probe *half = find_product(probes, PROBE_half, f32->m);
+    c->f32 = fmax(c->f32, rate_product(c, f32));
+    if (half) c->half = fmax(c->half, rate_product(c, half));
+    out[n++] = (ProductSpeed){2 * pow((double)f32->m, 3), c->f32, c->half};
+  }
+  for (int i = n - 2; i >= 0; i--) {
+    double part = out[i].flops / out[i + 1].flops;
+    out[i].f32 = fmax(out[i].f32, out[i + 1].f32 * part);
+    out[i].half = fmax(out[i].half, out[i + 1].half * part);
+  }
+  c->products = out;
+  c->n_products = n;
+}
+
 Cluster calibrate_fit(Arena *a, const Machine *machine, const Probes *probes) {
   Cluster c = {.name = "calibrated",
                .nodes = machine->ranks / machine->per_node,
@@ -203,7 +236,6 @@ Cluster calibrate_fit(Arena *a, const Machine *machine, const Probes *probes) {
       !target_info[machine->target.target].gpu && pages > 0 ? pages * size / machine->per_node : 0;
   c.launch = median_of(a, probes, PROBE_tiny, &c, rate_tiny);
   c.memory_speed = median_of(a, probes, PROBE_stream, &c, rate_stream);
-  c.f32 = median_of(a, probes, PROBE_f32, &c, rate_product);
-  c.half = median_of(a, probes, PROBE_half, &c, rate_product);
+  fit_products(a, probes, &c);
   return c;
 }

@@ -49,13 +49,16 @@ Probes calibrate_probes(Arena *a, const Machine *machine) {
   int nodes = machine->ranks / machine->per_node;
   // Kernels: launches, memory traffic, and matrix products.
   enum { TINIES = 4, STREAM = 1 << 23 };
-  static const int64_t products[] = {128, 256, 512, 1024};
+  // The larger ones are for GPUs.
+  static const int64_t products[] = {128, 256, 512, 1024, 2048, 4096, 8192};
+  int n_products = target_info[machine->target.target].gpu ? 7 : 4;
   for (int i = 0; i < TINIES; i++)
     vec_push(a, &out, (Probe){.kind = PROBE_tiny, .name = str_format(a, "tiny.%d", i)});
   vec_push(a, &out, (Probe){.kind = PROBE_stream, .name = "stream", .bytes = 3 * (int64_t)STREAM});
   for (int kind = PROBE_f32; kind <= PROBE_half; kind++)
     // CPUs compute 16-bit types in f32.
-    for (int i = 0; i < 4 && (kind == PROBE_f32 || target_info[machine->target.target].half); i++)
+    for (int i = 0;
+         i < n_products && (kind == PROBE_f32 || target_info[machine->target.target].half); i++)
       vec_push(a, &out,
                (Probe){.kind = (ProbeKind)kind,
                        .name = str_format(a, "%s.%" PRId64, probe_name[kind], products[i]),

@@ -112,6 +112,14 @@ static const char *cluster_text(Arena *a, const Machine *machine, const Cluster 
   if (c->memory > 0) strbuf_addf(&b, "  memory = %.4g,\n", c->memory);
   strbuf_addf(&b, "  memory_speed = %.4g,\n  f32 = %.4g,\n", c->memory_speed, c->f32);
   if (c->half > 0) strbuf_addf(&b, "  half = %.4g,\n", c->half);
+  strbuf_add(&b, "  products = {\n");
+  for (int i = 0; i < c->n_products; i++) {
+    const ProductSpeed *p = &c->products[i];
+    strbuf_addf(&b, "    { flops = %.17g, f32 = %.9g", p->flops, p->f32);
+    if (p->half > 0) strbuf_addf(&b, ", half = %.9g", p->half);
+    strbuf_add(&b, " },\n");
+  }
+  strbuf_add(&b, "  },\n");
   strbuf_addf(&b, "  launch = %.4g,\n  gpus = %s,\n}\n", c->launch,
               target_info[machine->target.target].gpu ? "true" : "false");
   return b.at;

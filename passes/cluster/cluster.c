@@ -106,6 +106,28 @@ const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag
 
 // -- Properties of a cluster --------------------------------------------------------------------
 
+// Interpolates between two measurements so that seconds are a power of flops: a product never takes
+// longer than a larger one, as the measurements do not (cluster_file.c).
+double device_speed(const Device *d, bool half, double flops) {
+  // Without a known 16-bit peak, 16-bit arithmetic is assumed to run at the f32 peak.
+  half &= d->half > 0;
+  double peak = half ? d->half : d->f32, speed = 0, last_flops = 0;
+  for (int i = 0; i < d->n_products; i++) {
+    const ProductSpeed *p = &d->products[i];
+    double here = half ? p->half : p->f32;
+    if (here <= 0) continue;
+    // The first of those that are at least as large, or the last.
+    if (speed > 0 && flops > last_flops && flops < p->flops)
+      speed *= pow(here / speed, log(flops / last_flops) / log(p->flops / last_flops));
+    else if (speed <= 0 || flops >= p->flops)
+      speed = here;
+    if (flops <= p->flops) break;
+    last_flops = p->flops;
+  }
+  if (speed > 0) return fmin(speed, peak);
+  return half && d->half_efficiency > 0 ? peak * d->half_efficiency : peak;
+}
+
 double cluster_dollars(const Cluster *c) {
   double sum = 0;
   for (int i = 0; i < cluster_devices(c); i++)

@@ -25,6 +25,12 @@ typedef struct Link {
   double beta;  // seconds per byte
 } Link;
 
+// The speed that matrix products of this size were measured to reach; 0: not measured.
+typedef struct ProductSpeed {
+  double flops;     // of the product
+  double f32, half; // FLOP/s
+} ProductSpeed;
+
 // Properties of a device; 0 if not known.
 typedef struct Device {
   double memory;                  // bytes
@@ -34,6 +40,8 @@ typedef struct Device {
   double half_efficiency;         // share of `half` that products reach; 0: all of it
   double dispatch;                // seconds in which the host issues a kernel; the least it takes
   double dollars;                 // the price of an hour
+  const ProductSpeed *products;   // by size, ascending; they take the place of half_efficiency
+  int n_products;
 } Device;
 
 // Devices with properties of their own.
@@ -51,6 +59,8 @@ typedef struct Cluster {
   // As in Device: the minimum over all devices; `launch` and `dispatch` are the maximum.  Ranks
   // that all do the same wait for the slowest.  `memory` is without the reserve.
   double memory, memory_speed, f32, half, launch, host, half_efficiency, dispatch, dollars;
+  const ProductSpeed *products; // as in Device: the same of all
+  int n_products;
   double reserve; // bytes of a device that no plan may use: the driver's, and buffers of libraries
   // The system that trains, if it is not nnaot's runtime; see docs/clusters.md.  0: nnaot's.
   double host_node;   // bytes/s that all devices of a node share to host memory; 0: no such limit
@@ -88,6 +98,10 @@ const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d);
 // A copy without latencies to start: a transfer that is part of a larger one does not start again.
 const Cluster *cluster_without_starts(Arena *a, const Cluster *c);
 
+// The FLOP/s of a product of this size: as measured, else half_efficiency of the peak in 16 bits,
+// or the peak.
+double device_speed(const Device *d, bool half, double flops);
+
 // The price of an hour of all devices; 0: not known.
 double cluster_dollars(const Cluster *c);
 
@@ -115,11 +129,14 @@ static inline Device device_least(Device a, Device b) {
                   fmin(a.host, b.host),
                   fmin(a.half_efficiency, b.half_efficiency),
                   fmax(a.dispatch, b.dispatch),
-                  fmin(a.dollars, b.dollars)};
+                  fmin(a.dollars, b.dollars),
+                  a.products,
+                  a.n_products};
 }
 static inline Device cluster_least(const Cluster *c) {
-  return (Device){c->memory, c->memory_speed,    c->f32,      c->half,   c->launch,
-                  c->host,   c->half_efficiency, c->dispatch, c->dollars};
+  return (Device){c->memory,    c->memory_speed,    c->f32,      c->half,    c->launch,
+                  c->host,      c->half_efficiency, c->dispatch, c->dollars, c->products,
+                  c->n_products};
 }
 static inline Device cluster_device(const Cluster *c, int device) {
   int kind = cluster_kind(c, device);

@@ -18,6 +18,10 @@
 //       nccl = true, nvls = true, half_comm = true,         -- false
 //       gpus = true,                                        -- false: processors; not known
 //       dollars_per_hour = 2.5,                             -- of a device; not known
+//       products = {                                        -- by size; the peak, or half_efficiency
+//         { flops = 2 * 512^3, f32 = 6e12, half = 20e12 },  -- FLOP, FLOP/s; either may be missing
+//         { flops = 2 * 4096^3, half = 80e12 },
+//       },
 //       devices = {                                         -- devices that differ; none
 //         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- missing fields are as above
 //           inside = { alpha = 5e-6, beta = 1 / 16e9 } },   -- and across
@@ -42,7 +46,7 @@
 // of costs overflow.
 typedef struct Field {
   const char *name;
-  enum { COUNT, LINK, NUMBER, FLAG, NAME, KINDS } kind;
+  enum { COUNT, LINK, NUMBER, FLAG, NAME, PRODUCTS, KINDS } kind;
   bool of_device; // devices may have their own
   size_t at;      // offset in a Cluster
   const char *unit;
@@ -78,6 +82,7 @@ static const Field fields[] = {
     FIELD(prefetch, COUNT, false, "", 0, 1000),
     FIELD(queues, COUNT, false, "", 1, 2),
     {"dollars_per_hour", NUMBER, true, offsetof(Cluster, dollars), "dollars", 1e-6, 1e6},
+    {"products", PRODUCTS, false, 0, "", 0, 0},
     {"like", NAME, false, 0, "", 0, 0},
     {"devices", KINDS, false, 0, "", 0, 0},
 };
@@ -158,9 +163,60 @@ static const Field *field_of(const char *name, bool of_device) {
   return NULL;
 }
 
+static bool read_product(const LuaField *f, ProductSpeed *out, Diag *d) {
+  static const Field flops = {"flops", NUMBER, false, 0, "FLOP", 1, 1e24};
+  static const Field speed = {"f32", NUMBER, false, 0, "FLOP/s", 1e3, 1e21};
+  bool ok = f->kind == LUA_FILE_table;
+  for (int i = 0; ok && i < f->table->n; i++) {
+    const LuaField *of = &f->table->at[i];
+    if (str_equal(of->name, "flops"))
+      ok = read_number(of, &flops, &out->flops, d);
+    else if (str_equal(of->name, "f32") || str_equal(of->name, "half"))
+      ok = read_number(of, &speed, of->name[0] == 'f' ? &out->f32 : &out->half, d);
+    else
+      return diag_error(d, of->loc, "a product has no '%s', only flops, f32 and half", of->name);
+    if (!ok) return false;
+  }
+  if (ok && out->flops > 0 && (out->f32 > 0 || out->half > 0)) return true;
+  return diag_error(
+      d, f->loc, "%s of 'products' must be { flops = FLOP, f32 = FLOP/S, half = FLOP/S }", f->name);
+}
+
+// Checks that a larger product takes at least as long as the last one before it with a speed.
+static bool check_seconds(const LuaField *f, const ProductSpeed *p, int n, bool half, Diag *d) {
+  double speed = half ? p[n].half : p[n].f32;
+  for (int k = n - 1; k >= 0 && speed > 0; k--) {
+    double before = half ? p[k].half : p[k].f32;
+    if (before <= 0) continue;
+    if (p[k].flops / before <= (1 + 1e-6) * p[n].flops / speed) return true; // as printed
+    return diag_error(d, f->loc, "%s of 'products' takes less time than a smaller one in %s",
+                      f->name, half ? "16 bits" : "f32");
+  }
+  return true;
+}
+
+static bool read_products(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
+  if (f->kind != LUA_FILE_table || !f->table->n)
+    return diag_error(d, f->loc, "'products' must be a list of { flops = FLOP, half = FLOP/S }");
+  int n = f->table->n;
+  ProductSpeed *p = arena_array(a, ProductSpeed, n);
+  for (int i = 0; i < n; i++) {
+    const LuaField *of = &f->table->at[i];
+    if (!read_product(of, &p[i], d)) return false;
+    if (i && p[i].flops <= p[i - 1].flops)
+      return diag_error(d, of->loc, "%s of 'products' must be larger than the one before it",
+                        of->name);
+    if (!check_seconds(of, p, i, false, d) || !check_seconds(of, p, i, true, d)) return false;
+  }
+  c->products = p;
+  c->n_products = n;
+  return true;
+}
+
 static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   const Field *as = field_of(f->name, false);
-  if (as && as->kind == NAME) return true;  // read first
+  if (as && as->kind == NAME) return true; // read first
+  if (as && as->kind == PRODUCTS) return read_products(f, c, a, d);
   if (as && as->kind == KINDS) return true; // read last, after all other fields
   if (as) return read_value(f, as, c, d);
   // A misspelled field would leave its default.

@@ -22,10 +22,8 @@ const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d
 
 double work_seconds_in(const Device *d, const OpWork *w, const Cut *cut, double runs) {
   WorkSum sum = work_sum(w, cut);
-  // Without a known 16-bit peak, 16-bit arithmetic is assumed to run at the f32 peak.
-  double peak = w->narrow && d->half > 0 ? d->half : d->f32;
-  if (w->narrow && d->half_efficiency > 0) peak *= d->half_efficiency;
-  double compute = sum.flops / peak, memory = (sum.read + sum.written) / d->memory_speed;
+  double compute = sum.flops / device_speed(d, w->narrow, sum.flops / runs),
+         memory = (sum.read + sum.written) / d->memory_speed;
   double kernels = runs * w->launches;
   return fmax(fmax(compute, memory), kernels * d->dispatch) + kernels * d->launch;
 }

@@ -1,9 +1,10 @@
 // The cost of an op: seconds on one device of a cluster.
 //
-//     max(flops / peak of its type, bytes / speed of memory, launches * dispatch) + launches * launch
+//     max(flops / speed of its type, bytes / speed of memory, launches * dispatch) + launches * launch
 //
 // This is the roofline (Williams, Waterman and Patterson, CACM 2009) with the peaks that vendors
-// state, plus the launch latency of each kernel.  It is the cost of the op as it stands: before
+// state, or the speed that products of the size were measured to reach (device_speed), plus the
+// launch latency of each kernel.  It is the cost of the op as it stands: before
 // `fuse` each op of an elementwise chain goes through memory, after `fuse` none does.  `dispatch`
 // and `half_efficiency`, a share of the peak in 16 bits, are those of eager systems: a host that
 // issues kernels one by one bounds the small ones.

@@ -18,7 +18,7 @@ CLUSTER = f"""return {{ nodes = 1, per_node = 4, inside = {{ alpha = 1e-6, beta 
 """
 NEUTRAL = ("prefetch = 0", "queues = 2", "dispatch = 0", "half_efficiency = 1", "half_efficiency = 0", "host_node = 0",
            "host_node = 4 * 16e9", "host_update = 0", "host_weights = false", "reserve = 0",
-           "nccl = false", "nvls = true", "half_comm = false")
+           "products = { { flops = 1e9, f32 = 1e13, half = 2e13 } }", "nccl = false", "nvls = true", "half_comm = false")
 
 
 def model(rows):

@@ -39,6 +39,18 @@ static void prices_give_their_cluster(void **state) {
   assert_near(c.memory_speed, known.memory_speed);
   assert_near(c.f32, known.f32);
   assert_near(c.half, known.half);
+  // Products of the fit cluster take as long as measured, those in between no less than smaller
+  // ones.
+  Device device = cluster_least(&c);
+  double last = 0;
+  for (int i = 0; i < probes.n; i++)
+    if (probes.at[i].kind == PROBE_half)
+      assert_near(calibrate_price(&c, &probes.at[i]), probes.at[i].seconds);
+  for (double flops = 1e5; flops < 1e14; flops *= 1.1) {
+    double seconds = flops / device_speed(&device, true, flops);
+    assert_true(seconds >= last);
+    last = seconds;
+  }
   assert_int_equal(c.nodes, 2);
   assert_int_equal(c.per_node, 4);
   arena_free(a);

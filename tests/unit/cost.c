@@ -136,11 +136,52 @@ static void unknown_speeds_have_no_seconds(void **state) {
   assert_false(cost_known(&c));
 }
 
+// Measured products take the place of the peak: by hand at their sizes, at the geometric mean of
+// two, and beyond the smallest and the largest.
+static void products_have_their_measured_speed(void **state) {
+  (void)state;
+  static const ProductSpeed products[] = {
+      {1e6, 1e11, 0}, {1e8, 0, 2e12}, {1e10, 9e11, 4e12}, {1e12, 5e12, 6e12}};
+  Cluster c = plain;
+  c.half_efficiency = 0.5;
+  Device d = cluster_least(&c);
+  assert_true(device_speed(&d, false, 1e9) == 1e12 && device_speed(&d, true, 1e9) == 4e12);
+  c.products = products;
+  c.n_products = 4;
+  d = cluster_least(&c);
+  const struct {
+    bool half;
+    double flops, speed;
+  } by_hand[] = {{false, 1e3, 1e11},          {false, 1e6, 1e11},  {false, 1e8, 3e11},
+                 {false, 1e10, 9e11},         {false, 1e12, 1e12}, {true, 1e3, 2e12},
+                 {true, 1e9, 2e12 * M_SQRT2}, {true, 1e10, 4e12},  {true, 1e12, 6e12},
+                 {true, 1e15, 6e12}};
+  for (size_t i = 0; i < sizeof by_hand / sizeof *by_hand; i++) {
+    double is = device_speed(&d, by_hand[i].half, by_hand[i].flops);
+    if (!(fabs(is - by_hand[i].speed) <= 1e-9 * by_hand[i].speed))
+      fail_msg("%g FLOP: %.9g, not %.9g", by_hand[i].flops, is, by_hand[i].speed);
+  }
+  // A product of 268 MFLOP in several runs has the speed of its parts.
+  Arena *a = arena_new();
+  Diag *diag = diag_new(stderr);
+  Module *m = read_case(&cases[1], diag, a);
+  OpWork w = op_work_alone(m->graphs->first);
+  double flops = cases[1].flops, whole = flops / device_speed(&d, true, flops);
+  double parts = flops / device_speed(&d, true, flops / 4);
+  assert_true(parts > whole);
+  assert_true(fabs(work_seconds_in(&d, &w, NULL, 1) - whole - 1e-6) < 1e-12);
+  assert_true(fabs(work_seconds_in(&d, &w, NULL, 4) - parts - 4e-6) < 1e-12);
+  module_free(m);
+  diag_free(diag);
+  arena_free(a);
+}
+
 TEST_GROUP(cost) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(seconds_are_those_by_hand),
       cmocka_unit_test(cuts_share_what_lacks_the_letter),
       cmocka_unit_test(unknown_speeds_have_no_seconds),
+      cmocka_unit_test(products_have_their_measured_speed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
