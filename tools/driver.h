@@ -142,6 +142,10 @@ bool take_annotations(const Settings *s, Module *m, bool annotated, const Annota
 bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotations, Module **made,
                    Arena *a, Diag *d);
 
+// Compiles the step of a candidate without proving it.  Returns NULL after an error, which is
+// reported.
+Module *driver_compile(const Settings *s, Compiled *c, const Annotations *annotations,
+                       const Candidate *of, Arena *a, Diag *d);
 // Whether one of the plans that take little time to make fits on s->ranks of the summary's cluster.
 bool driver_quick(const Settings *s, Compiled *c, Arena *a, Candidate *out);
 

@@ -276,13 +276,21 @@ static ChooseOptions choose_options(Common *common) {
   return o;
 }
 
+Module *driver_compile(const Settings *s, Compiled *c, const Annotations *annotations,
+                       const Candidate *of, Arena *a, Diag *d) {
+  Common common = {s, c, annotations, a};
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .lives = of->known};
+  Module *m = module_clone(c->m);
+  if (pipeline_run(m, pipeline_of(&common, of), &run, d)) return m;
+  module_free(m);
+  return NULL;
+}
+
 // Compiles a candidate that cannot be made once more, for its messages.  Returns false.
 static bool report_failure(Common *common, const Candidate *c, Diag *d) {
-  PipelineOptions run = {.bisect_limit = -1, .unproved = true};
-  Module *m = module_clone(common->compiled->m);
-  bool ok = pipeline_run(m, pipeline_of(common, c), &run, d);
-  module_free(m);
-  if (ok && !diag_errors(d)) diag_error(d, NULL, "%s: %s", c->plan, c->why);
+  Module *m = driver_compile(common->s, common->compiled, common->annotations, c, common->a, d);
+  if (m && !diag_errors(d)) diag_error(d, NULL, "%s: %s", c->plan, c->why);
+  if (m) module_free(m);
   return false;
 }
 

@@ -11,6 +11,7 @@
 #define TOOLS_FIT_H
 
 #include "base/vec.h"
+#include "cost/price_terms.h"
 #include "planner/auto/choose.h"
 
 typedef struct FitRow {
@@ -25,6 +26,8 @@ typedef struct FitRow {
   double memory;       // bytes of a device, of the rank that needs most; 0: not known
   double rows, tokens; // of a step; tokens are 0 if the model looks up none
   bool requested;      // the plan, by the user
+  int priced_rank;     // the rank of `prices`
+  PriceTerms prices;   // with --verbose: how its step was priced
   // What would make it fit, if it does not; NULL: nothing was found.
   const char *wider; // more nodes: a cluster, and its plan
   const char *other; // another plan than the requested one

@@ -192,6 +192,30 @@ static void add_least(StrBuf *b, const FitRows *rows, const char *title, bool do
   if (n > 1) strbuf_addf(b, "%s: %s\n", title, rows->at[best].name);
 }
 
+// "priced by 16-bit peak", "by ring, in a node; nccl: nvls simple, 1.20 ms".
+static const char *priced_by(Arena *a, const PriceTerm *t) {
+  if (!t->nodes) return str_format(a, "by %s", t->by);
+  const char *where = t->nodes > 1 ? "across nodes" : "in a node";
+  if (!t->algorithm) return str_format(a, "by %s, %s", t->by, where);
+  if (str_equal(t->by, "nccl"))
+    return str_format(a, "by nccl: %s %s, %s", t->algorithm, t->protocol, where);
+  return str_format(a, "by %s, %s; nccl: %s %s, %s ms", t->by, where, t->algorithm, t->protocol,
+                    figure(a, t->nccl_seconds * 1e3));
+}
+
+// Adds the memory of the row's plan by use, and how its step was priced.
+static void add_details(StrBuf *b, const FitRow *r) {
+  Arena *a = b->arena;
+  strbuf_addf(b, "\n%s, %d plan%s tried\n", r->name, r->n_tried, r->n_tried == 1 ? "" : "s");
+  strbuf_addf(b, "  memory of rank %d: %s\n", r->best->needs.rank, needs_text(a, &r->best->needs));
+  if (r->prices.n) strbuf_addf(b, "  rank %d computes most, in a step:\n", r->priced_rank);
+  for (int i = 0; i < r->prices.n; i++) {
+    const PriceTerm *t = &r->prices.at[i];
+    strbuf_addf(b, "    %-14s %8" PRId64 "  %10s ms  %s\n", t->what, t->count,
+                figure(a, t->seconds * 1e3), priced_by(a, t));
+  }
+}
+
 const char *fit_text(Arena *a, const FitRows *rows, bool verbose) {
   StrBuf b = {.arena = a};
   add_table(&b, rows);
@@ -201,12 +225,8 @@ const char *fit_text(Arena *a, const FitRows *rows, bool verbose) {
   add_least(&b, rows, "cheapest", true);
   for (int i = 0; i < rows->n; i++)
     add_cures(&b, &rows->at[i]);
-  for (int i = 0; verbose && i < rows->n; i++) {
-    const FitRow *r = &rows->at[i];
-    if (!fit_fits(r)) continue;
-    strbuf_addf(&b, "\n%s, %d plan%s tried: of rank %d, %s\n", r->name, r->n_tried,
-                r->n_tried == 1 ? "" : "s", r->best->needs.rank, needs_text(a, &r->best->needs));
-  }
+  for (int i = 0; verbose && i < rows->n; i++)
+    if (fit_fits(&rows->at[i])) add_details(&b, &rows->at[i]);
   return b.at;
 }
 

@@ -42,7 +42,8 @@ static const Option options[] = {
 
     GROUP("Output"),
     FLAG("json", 0, &asked.json, "print one object instead of a table"),
-    FLAG("verbose", 'v', &settings.verbose, "print the use of memory by every plan"),
+    FLAG("verbose", 'v', &settings.verbose,
+         "print the use of memory by every plan, and how each term of its step was priced"),
 };
 
 // -- Rows and tokens of a step -------------------------------------------------------------------
@@ -149,6 +150,14 @@ static bool fit_model(Settings *s, FitRow *row, Arena *a, Diag *d) {
   }
   if (row->best) row->memory = cluster_device(row->cluster, row->best->needs.rank).memory;
   if (ok && !fit_fits(row) && (row->best || row->least > 0)) find_cures(s, &c, row, a);
+  // The terms of its price are those of the compiled step.
+  Module *step = ok && s->verbose && fit_fits(row)
+                     ? driver_compile(s, &c, annotations, row->best, a, d)
+                     : NULL;
+  if (step) {
+    summary_prices(step, row->cluster, c.summary.target, a, &row->priced_rank, &row->prices);
+    module_free(step);
+  }
   module_free(c.m);
   return ok;
 }

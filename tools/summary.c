@@ -15,6 +15,7 @@
 #include "cost/collectives.h"
 #include "cost/cost_comm.h"
 #include "cost/cost_step.h"
+#include "cost/price_terms.h"
 #include "ir/analysis/op_names.h"
 #include "ir/analysis/origin.h"
 #include "ir/analysis/place.h"
@@ -288,6 +289,48 @@ static void add_ranks(StrBuf *b, const Module *m, int ranks, const Cluster *c,
   }
 }
 
+// Returns the device of the rank that computes most, the first of them.
+static int busiest(const StepCost *cost) {
+  int best = 0;
+  for (int i = 1; i < cost->n_ranks; i++) {
+    bool more = cost->rank[i]->compute > cost->rank[best]->compute;
+    bool same = cost->rank[i]->compute == cost->rank[best]->compute;
+    if (more || (same && cost->device[i] < cost->device[best])) best = i;
+  }
+  return cost->device[best];
+}
+
+bool summary_prices(const Module *m, const Cluster *c, Target target, Arena *a, int *rank,
+                    PriceTerms *out) {
+  StepCost cost;
+  if (!step_cost(m, c, target, a, &cost)) return false;
+  *rank = busiest(&cost);
+  return price_terms(m, c, *rank, a, out);
+}
+
+// Adds the terms of the price of the rank that computes most; `cost` is NULL without a prediction.
+static void add_prices(StrBuf *b, const Module *m, const Cluster *c, const StepCost *cost) {
+  Arena *a = b->arena;
+  PriceTerms terms = {0};
+  int rank = cost ? busiest(cost) : 0;
+  if (!cost || !price_terms(m, c, rank, a, &terms)) {
+    strbuf_add(b, "  \"prices\": null,\n");
+    return;
+  }
+  strbuf_addf(b, "  \"prices\": {\"rank\": %d, \"terms\": [", rank);
+  for (int i = 0; i < terms.n; i++) {
+    const PriceTerm *t = &terms.at[i];
+    strbuf_addf(b, "%s\n    {\"what\": \"%s\", \"by\": \"%s\", \"count\": %" PRId64 ", \"ms\": %s",
+                i ? "," : "", t->what, t->by, t->count, ms_text(a, true, t->seconds));
+    if (t->nodes) strbuf_addf(b, ", \"nodes\": %d, \"bytes\": %.0f", t->nodes, t->bytes);
+    if (t->algorithm)
+      strbuf_addf(b, ", \"algorithm\": \"%s\", \"protocol\": \"%s\", \"nccl_ms\": %s", t->algorithm,
+                  t->protocol, ms_text(a, true, t->nccl_seconds));
+    strbuf_add(b, "}");
+  }
+  strbuf_add(b, "\n  ]},\n");
+}
+
 // -- The plan ----------------------------------------------------------------------------------
 
 void summary_searched(void *summary, const SearchStats *found) {
@@ -376,6 +419,7 @@ const char *summary_text(Summary *s, const Module *m) {
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n",
               known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, s->n_folded,
               s->n_blocks);
+  add_prices(&b, m, s->cluster, known ? &cost : NULL);
   // The search that made the plan, and the seconds of every pass.
   const SearchStats *found = &s->searched;
   if (!found->n)

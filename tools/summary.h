@@ -4,6 +4,7 @@
 #define TOOLS_SUMMARY_H
 
 #include "base/vec.h"
+#include "cost/price_terms.h"
 #include "planner/auto/choose.h"
 #include "planner/search/search.h"
 
@@ -37,6 +38,9 @@ void summary_timed(void *summary, const char *pass, double seconds); // Pipeline
 void summary_searched(void *summary, const SearchStats *found);      // PipelineOptions.searched
 const char *summary_command(const Summary *s);                       // as a shell reads it
 const char *summary_text(Summary *s, const Module *m);
+// The terms of the price of the rank that computes most.  Returns false if a step has no price.
+bool summary_prices(const Module *m, const Cluster *c, Target target, Arena *a, int *rank,
+                    PriceTerms *out);
 
 // A hash of the decisions, without locations of ops: equal for equal plans of equal models.
 uint64_t plan_hash(Arena *a, const Module *m);

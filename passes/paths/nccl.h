@@ -13,8 +13,9 @@
 // (nvls_tree), PAT and CollNet are left out.
 //
 // The collectives of a step are priced by this choice if the cluster says so (Cluster.nccl,
-// cost_comm.h). Else, and for the choice of layouts and routes, their price is a lower bound of it:
-// the latency of LL and the bandwidth of Simple, which is linear in the bytes.
+// cost_comm.h). Else, and for the choice of layouts and routes, their price is that of a ring with
+// the latency of LL and the bandwidth of Simple, which is linear in the bytes and below all rings
+// of NCCL; a tree of few bytes among many nodes, or NVLS, may cost less.
 
 #ifndef NCCL_H
 #define NCCL_H
