@@ -133,6 +133,12 @@ static bool fit_model(Settings *s, FitRow *row, Arena *a, Diag *d) {
   const Annotations *annotations = NULL;
   Module *made = NULL;
   if (!driver_import(s, &c, &annotated, d)) return false;
+  if (c.m->phase >= PHASE_sharded) {
+    diag_error(d, loc_node(a, s->model, NULL), "is planned already, for its own ranks");
+    diag_hint(d, "give the model, or a module from before shard");
+    module_free(c.m);
+    return false;
+  }
   count_rows(c.m, row);
   c.summary.target = s->backend.target.target;
   bool ok = take_annotations(s, c.m, annotated, &annotations, a, d) &&
@@ -208,6 +214,8 @@ static int read_clusters(const char *list, FitRows *out, Arena *a, Diag *d) {
 
 static int fit(const Program *program, const char *model, Arena *a, Diag *d) {
   if (!*model) return usage_error(program, "no model is given");
+  if (!strcmp(model, "-"))
+    return usage_error(program, "the model is read for each cluster: give a file, not '-'");
   settings.model = model;
   settings.emit = EMIT_plan;
   settings.output = "-";
