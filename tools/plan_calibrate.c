@@ -127,7 +127,7 @@ static const char *cluster_text(Arena *a, const Machine *machine, const Cluster 
 
 static int calibrate(const Program *program, Arena *a, Diag *d) {
   const char *output = settings.output;
-  Machine machine;
+  Machine machine = {0};
   int status = read_machine(program, &machine, d);
   if (status) return status;
   if (!output_writable(output, d)) return 1;
