@@ -113,9 +113,12 @@ static void find_cures(const Settings *s, const Compiled *c, FitRow *row, Arena 
   const char *colon = strchr(row->name, ':');
   if (row->other || !colon || cluster_is_file(row->name)) return;
   long nodes = row->cluster->nodes, per_node = row->cluster->per_node;
+  double needs = row->best ? (double)row->best->needs.peak_bytes : row->least;
   for (int i = 0; i < DOUBLINGS && !row->wider; i++) {
     nodes *= 2;
     if (nodes * per_node > CLUSTER_DEVICES) return;
+    // So few do not suffice if even equal parts of the nearest miss do not fit.
+    if (needs * row->devices > (double)(nodes * per_node) * row->cluster->memory) continue;
     const char *name =
         str_format(a, "%.*s:%ldx%ld", (int)(colon - row->name), row->name, nodes, per_node);
     row->wider = fits_on(s, c, name, a);
