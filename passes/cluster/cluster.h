@@ -38,6 +38,7 @@ typedef struct Device {
   double launch;                  // seconds of an empty kernel, beside its work
   double host;                    // bytes/s to host memory; the same back
   double half_efficiency;         // share of `half` that products reach; 0: all of it
+  double attention_efficiency;    // share of `half` that fused attention reaches; 0: as products
   double dispatch;                // seconds in which the host issues a kernel; the least it takes
   double dollars;                 // the price of an hour
   const ProductSpeed *products;   // by size, ascending; they take the place of half_efficiency
@@ -58,7 +59,8 @@ typedef struct Cluster {
   double start;              // seconds until a primitive begins
   // As in Device: the minimum over all devices; `launch` and `dispatch` are the maximum.  Ranks
   // that all do the same wait for the slowest.  `memory` is without the reserve.
-  double memory, memory_speed, f32, half, launch, host, half_efficiency, dispatch, dollars;
+  double memory, memory_speed, f32, half, launch, host, half_efficiency, attention_efficiency,
+      dispatch, dollars;
   const ProductSpeed *products; // as in Device: the same of all
   int n_products;
   double reserve; // bytes of a device that no plan may use: the driver's, and buffers of libraries
@@ -71,6 +73,7 @@ typedef struct Cluster {
   bool nvls;          // switches of a node add up
   bool host_weights;  // offloaded weights stay in host memory in forward and backward, too
   bool half_comm;     // f32 values cross links in 16 bits
+  bool blocking;      // each collective blocks its ranks; none runs beside computation
   bool gpus, cpus;    // its devices are GPUs, or processors; neither: a file that does not say
   Device others;      // if there are kinds: the properties of devices without one
   const DeviceKind *kind;
@@ -119,6 +122,10 @@ static inline int cluster_node(const Cluster *c, int device) {
 static inline int cluster_kind(const Cluster *c, int device) {
   return c->n_kinds ? c->kind_of[device] : 0;
 }
+// Of two shares, where 0 stands for a larger one.
+static inline double share_least(double a, double b) {
+  return a > 0 && b > 0 ? fmin(a, b) : fmax(a, b);
+}
 // The minimum of both devices, property by property; the maximum for `launch` and `dispatch`.
 static inline Device device_least(Device a, Device b) {
   return (Device){fmin(a.memory, b.memory),
@@ -127,15 +134,25 @@ static inline Device device_least(Device a, Device b) {
                   fmin(a.half, b.half),
                   fmax(a.launch, b.launch),
                   fmin(a.host, b.host),
-                  fmin(a.half_efficiency, b.half_efficiency),
+                  share_least(a.half_efficiency, b.half_efficiency),
+                  share_least(a.attention_efficiency, b.attention_efficiency),
                   fmax(a.dispatch, b.dispatch),
                   fmin(a.dollars, b.dollars),
                   a.products,
                   a.n_products};
 }
 static inline Device cluster_least(const Cluster *c) {
-  return (Device){c->memory,    c->memory_speed,    c->f32,      c->half,    c->launch,
-                  c->host,      c->half_efficiency, c->dispatch, c->dollars, c->products,
+  return (Device){c->memory,
+                  c->memory_speed,
+                  c->f32,
+                  c->half,
+                  c->launch,
+                  c->host,
+                  c->half_efficiency,
+                  c->attention_efficiency,
+                  c->dispatch,
+                  c->dollars,
+                  c->products,
                   c->n_products};
 }
 static inline Device cluster_device(const Cluster *c, int device) {

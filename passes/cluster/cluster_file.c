@@ -11,11 +11,13 @@
 //       launch = 2e-6,                                      -- seconds of a kernel; 0
 //       host = 16e9,                                        -- bytes/s to host memory; memory_speed
 //       half_efficiency = 0.5,                              -- of products, a share of `half`; 1
+//       attention_efficiency = 0.4,                         -- of fused attention; half_efficiency
 //       dispatch = 8e-6,                                    -- least seconds of a kernel; 0
 //       host_node = 48e9,                                   -- bytes/s of a node; no limit
 //       host_update = 5e10, host_weights = true,            -- bytes/s; on the devices, false
 //       prefetch = 4, queues = 1,                           -- 0, 2
 //       nccl = true, nvls = true, half_comm = true,         -- false
+//       blocking = true,                                    -- false
 //       gpus = true,                                        -- false: processors; not known
 //       dollars_per_hour = 2.5,                             -- of a device; not known
 //       products = {                                        -- by size; the peak, or half_efficiency
@@ -71,6 +73,7 @@ static const Field fields[] = {
     FIELD(launch, NUMBER, true, SECONDS),
     FIELD(host, NUMBER, true, "bytes/s", 1e6, 1e18),
     FIELD(half_efficiency, NUMBER, true, "", 0.01, 1),
+    FIELD(attention_efficiency, NUMBER, true, "", 0.01, 1),
     FIELD(dispatch, NUMBER, true, SECONDS),
     FIELD(host_node, NUMBER, false, "bytes/s", 1e6, 1e18),
     FIELD(host_update, NUMBER, false, "bytes/s", 1e6, 1e18),
@@ -78,6 +81,7 @@ static const Field fields[] = {
     FIELD(nccl, FLAG, false, "", 0, 0),
     FIELD(nvls, FLAG, false, "", 0, 0),
     FIELD(half_comm, FLAG, false, "", 0, 0),
+    FIELD(blocking, FLAG, false, "", 0, 0),
     FIELD(gpus, FLAG, false, "", 0, 0),
     FIELD(prefetch, COUNT, false, "", 0, 1000),
     FIELD(queues, COUNT, false, "", 1, 2),
@@ -326,6 +330,7 @@ static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   c->half = least.half;
   c->launch = least.launch;
   c->half_efficiency = least.half_efficiency;
+  c->attention_efficiency = least.attention_efficiency;
   c->dispatch = least.dispatch;
   c->dollars = least.dollars;
   // Devices with the same adapter have the same `across`.

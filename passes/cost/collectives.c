@@ -71,10 +71,13 @@ Groups collective_groups(Arena *a, const Op *op) {
 }
 
 bool gathers_ahead(const Cluster *c, const Op *op) {
-  if (!c->prefetch || op->kind != OP_all_gather || op->part == PART_update || op->deferred)
-    return false;
+  bool gathers = op->kind == OP_all_gather || op->kind == OP_all_to_all;
+  if (!c->prefetch || !gathers || op->part == PART_update || op->deferred) return false;
   int64_t skip;
   const Value *v = view_root(op->in[0].value, &skip);
+  // Between nodes a weight is gathered in several steps.
+  while (v->def && op_is_collective(v->def) && v->def->kind != OP_reduce_scatter)
+    v = view_root(v->def->in[0].value, &skip);
   return !v->def && (v->role == ROLE_weight || v->role == ROLE_copy);
 }
 

@@ -47,7 +47,7 @@ bool op_is_collective(const Op *op);
 int collective_size(const Op *op);
 Groups collective_groups(Arena *a, const Op *op);
 // Whether a system that prefetches (Cluster.prefetch) gathers the result before its use:
-// all_gathers of weights, which are known since the last update.
+// all_gathers of weights, which are known since the last update, and their steps between nodes.
 bool gathers_ahead(const Cluster *c, const Op *op);
 // The bytes by mesh id (as mesh_ends) that such weights take besides the plan's memory.
 int64_t *gathered_ahead_bytes(const Module *m, const Cluster *c, Arena *a);

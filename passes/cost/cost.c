@@ -20,10 +20,17 @@ const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d
   return c;
 }
 
+double arithmetic_seconds(const Device *d, const WorkSum *sum, bool narrow, double runs) {
+  double speed = device_speed(d, narrow, sum->flops / runs), attention = speed;
+  if (narrow && d->attention_efficiency > 0)
+    attention = (d->half > 0 ? d->half : d->f32) * d->attention_efficiency;
+  return (sum->flops - sum->attended) / speed + sum->attended / attention;
+}
+
 double work_seconds_in(const Device *d, const OpWork *w, const Cut *cut, double runs) {
   WorkSum sum = work_sum(w, cut);
-  double compute = sum.flops / device_speed(d, w->narrow, sum.flops / runs),
-         memory = (sum.read + sum.written) / d->memory_speed;
+  double compute = arithmetic_seconds(d, &sum, w->narrow, runs);
+  double memory = (sum.read + sum.written) / d->memory_speed;
   double kernels = runs * w->launches;
   return fmax(fmax(compute, memory), kernels * d->dispatch) + kernels * d->launch;
 }

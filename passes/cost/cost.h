@@ -7,7 +7,7 @@
 // launch latency of each kernel.  It is the cost of the op as it stands: before
 // `fuse` each op of an elementwise chain goes through memory, after `fuse` none does.  `dispatch`
 // and `half_efficiency`, a share of the peak in 16 bits, are those of eager systems: a host that
-// issues kernels one by one bounds the small ones.
+// issues kernels one by one bounds the small ones.  Fused attention has a share of its own.
 //
 //     linear of f32[4096,64] and f32[64,256] on an h100: 134 MFLOP, 5.3 MB
 //       max(134e6 / 67e12, 5.3e6 / 3350e9) + 2 us = max(2.0, 1.6) us + 2 us = 4.0 us
@@ -37,6 +37,8 @@ const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d
 double work_seconds_on(const Device *d, const OpWork *w, const Cut *cut);
 // The same in `runs` runs that have equal parts of the work.
 double work_seconds_in(const Device *d, const OpWork *w, const Cut *cut, double runs);
+// The arithmetic of it alone; narrow: in 16 bits.
+double arithmetic_seconds(const Device *d, const WorkSum *sum, bool narrow, double runs);
 // The seconds of `n` kernels that together move these bytes.
 static inline double moving_seconds(const Cluster *c, double bytes, double n) {
   return fmax(bytes / c->memory_speed, n * c->dispatch) + n * c->launch;

@@ -27,24 +27,26 @@ static void add_term(Arena *a, PriceTerms *out, const PriceTerm *t) {
 // -- Kernels -------------------------------------------------------------------------------------
 
 // The figure that sets the speed of arithmetic.
-static const char *speed_name(const Device *d, bool narrow, double flops) {
+static const char *speed_name(const Device *d, bool narrow, const WorkSum *sum) {
+  bool attention = narrow && d->attention_efficiency > 0 && sum->attended > sum->flops / 2;
+  if (attention) return "attention_efficiency";
   bool half = narrow && d->half > 0;
   double peak = half ? d->half : d->f32;
   for (int i = 0; i < d->n_products; i++)
     if ((half ? d->products[i].half : d->products[i].f32) > 0) return "products";
-  return device_speed(d, narrow, flops) < peak ? "half_efficiency"
-         : half                                ? "16-bit peak"
-                                               : "f32 peak";
+  return device_speed(d, narrow, sum->flops) < peak ? "half_efficiency"
+         : half                                     ? "16-bit peak"
+                                                    : "f32 peak";
 }
 
 // As work_seconds_in, term by term.
 static void add_kernel(Arena *a, PriceTerms *out, const Device *d, const Op *op, int64_t count) {
   OpWork w = op_work_alone(op);
   WorkSum sum = work_sum(&w, NULL);
-  double compute = sum.flops / device_speed(d, w.narrow, sum.flops);
+  double compute = arithmetic_seconds(d, &sum, w.narrow, 1);
   double memory = (sum.read + sum.written) / d->memory_speed, dispatch = w.launches * d->dispatch;
   double most = fmax(fmax(compute, memory), dispatch), n = (double)count;
-  const char *by = compute == most  ? speed_name(d, w.narrow, sum.flops)
+  const char *by = compute == most  ? speed_name(d, w.narrow, &sum)
                    : memory == most ? "memory_speed"
                                     : "dispatch";
   if (most > 0) add_term(a, out, &(PriceTerm){"kernels", by, .count = count, .seconds = n * most});

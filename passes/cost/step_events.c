@@ -245,7 +245,7 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
                       const Ops *overwritten) {
   const Mesh *mesh = op_mesh(op);
   Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0], .next_gather = -1};
-  e.in_flight = reduce_is_in_flight(op);
+  e.in_flight = !s->c->blocking && reduce_is_in_flight(op);
   if (op->deferred) e.due = due[op->id];
   // Views take no time, except that a swap_wait synchronises.
   if ((op_info[op->kind].traits & VIEW) && op->kind != OP_swap_wait) return;

@@ -80,7 +80,7 @@ static void add_op(StepState *s, Program *of_class, int event) {
     for (int i = 0, k; i < n_ends(e); i++) {
       if (!end_of(s, event, i, &k, &step)) continue;
       add_queue(s, of_class, k, step);
-      if (op_overlaps(e->op, s->target)) continue;
+      if (step_overlaps(s, e->op)) continue;
       if (step.gets || !target_info[s->target].eager_sends) add_wait(s, of_class, k, event);
     }
   } else if (e->meeting && gathers_ahead(s->c, e->op)) {

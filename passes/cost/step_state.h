@@ -157,7 +157,7 @@ static inline bool op_swaps(const Op *op) {
 }
 // Whether the step goes on beside a transfer, up to the first reader of its result.
 static inline bool step_overlaps(const StepState *s, const Op *op) {
-  return op_overlaps(op, s->target) || gathers_ahead(s->c, op);
+  return (op_overlaps(op, s->target) && !s->c->blocking) || gathers_ahead(s->c, op);
 }
 void step_find_classes(StepState *s);
 void step_add_events(StepState *s);

@@ -18,7 +18,8 @@ CLUSTER = f"""return {{ nodes = 1, per_node = 4, inside = {{ alpha = 1e-6, beta 
 """
 NEUTRAL = ("prefetch = 0", "queues = 2", "dispatch = 0", "half_efficiency = 1", "half_efficiency = 0", "host_node = 0",
            "host_node = 4 * 16e9", "host_update = 0", "host_weights = false", "reserve = 0",
-           "products = { { flops = 1e9, f32 = 1e13, half = 2e13 } }", "nccl = false", "nvls = true", "half_comm = false")
+           "products = { { flops = 1e9, f32 = 1e13, half = 2e13 } }", "nccl = false", "nvls = true", "half_comm = false",
+           "blocking = false", "attention_efficiency = 0", "attention_efficiency = 0.1")  # there is no attention
 
 
 def model(rows):
@@ -112,6 +113,28 @@ def prefetch(s):
     assert s.run("tp", "prefetch = 4")["per_rank"] == s.run("tp")["per_rank"]
     # More of them than memory has is refused.
     assert "does not fit" in s.run("zero3", f"prefetch = 4, memory = {peak(blocked) + gathered[0]}")
+
+
+def prefetch_between_nodes(s):
+    """There a gather is several collectives; all of them go on beside compute."""
+    nodes = "nodes = 2, per_node = 2, nics = 2, across = { alpha = 1e-6, beta = 1 / 5e9 }, "
+    blocked = s.run("zero3", nodes)
+    assert len(s.result_bytes("= all_gather")) > len(s.result_bytes(r"= all_gather %w\d")), s.ops
+    now = s.run("zero3", nodes + "prefetch = 12")
+    assert now["predicted_step_ms"] < 0.95 * blocked["predicted_step_ms"]
+    assert now["predicted_step_ms"] >= max(now["per_rank"][0]["compute_ms"], now["per_rank"][0]["comm_ms"]) - 1e-6
+
+
+def blocking(s):
+    """No collective goes on beside compute: a step is the sum of both."""
+    for plan in "tp", "dp", "zero2", "dp=2,tp=2":
+        free, now = s.run(plan), s.run(plan, "blocking = true")
+        rank = now["per_rank"][0]
+        near(now["predicted_step_ms"], rank["compute_ms"] + rank["comm_ms"])
+        near(rank["compute_ms"], free["per_rank"][0]["compute_ms"])
+        near(rank["comm_ms"], free["per_rank"][0]["comm_ms"])
+    assert s.seconds("tp", "blocking = true") > 1.03 * s.seconds("tp")
+    assert s.seconds("pp=2,tp=2", "blocking = true") > 1.01 * s.seconds("pp=2,tp=2")
 
 
 def queues(s):
@@ -218,7 +241,7 @@ def nccl(s):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for check in neutral, efficiency, dispatch, prefetch, queues, offloaded, host_weights, reserve, half_comm, nccl:
+        for check in neutral, efficiency, dispatch, prefetch, prefetch_between_nodes, blocking, queues, offloaded, host_weights, reserve, half_comm, nccl:
             check(Steps(folder))
             print(check.__name__)
 

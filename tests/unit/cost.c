@@ -125,6 +125,52 @@ static void cuts_share_what_lacks_the_letter(void **state) {
   arena_free(a);
 }
 
+// Of 16-bit products a share of the peak, and of fused attention another one, also inside of a
+// call.
+static void attention_has_an_efficiency_of_its_own(void **state) {
+  (void)state;
+  static const char *const text =
+      "module phase=typed\ngraph @main entry (%q: bf16[2,4,512,64] input \"q\", "
+      "%w: bf16[64,64] weight \"w\" = 0) {\n"
+      "  %a, %b = attention %q, %q, %q scale=1\n  %c = linear %a, %w\n"
+      "  %d = call @body %q, %w\n  return %c, %d\n}\n"
+      "graph @body (%q: bf16[2,4,512,64], %w: bf16[64,64]) {\n"
+      "  %a, %b = attention %q, %q, %q scale=1\n  %c = linear %a, %w\n  return %c\n}\n";
+  const double attended = 2. * 2 * (2 * 4 * 512) * 512 * 64, product = 2. * (2 * 4 * 512) * 64 * 64;
+  Diag *d = diag_new(stderr);
+  Module *m = module_parse("test.nn", text, strlen(text), d);
+  assert_non_null(m);
+  Device device = {.memory_speed = 1e18, .f32 = 1e12, .half = 8e12};
+  const double shares[][2] = {{0, 0}, {0.5, 0}, {0.5, 0.25}, {0, 0.25}, {0.5, 1}};
+  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+    device.half_efficiency = shares[i][0];
+    device.attention_efficiency = shares[i][1];
+    double products = shares[i][0] > 0 ? shares[i][0] : 1;
+    double attention = shares[i][1] > 0 ? shares[i][1] : products;
+    double want[] = {attended / (8e12 * attention), product / (8e12 * products), 0};
+    want[2] = want[0] + want[1];
+    int k = 0;
+    for_each_op(op, m->graphs) {
+      double is = op_seconds_on(&device, op);
+      if (fabs(is - want[k]) > 1e-9 * want[k]) fail_msg("%d: %.9g s, not %.9g", k, is, want[k]);
+      k++;
+    }
+    assert_int_equal(k, 3);
+  }
+  module_free(m);
+  diag_free(d);
+}
+
+// Of two kinds of devices the smaller share counts, and no share is all of it.
+static void the_least_share_counts(void **state) {
+  (void)state;
+  Device a = {.half_efficiency = 0.5}, b = {.attention_efficiency = 0.25},
+         least = device_least(a, b);
+  assert_true(least.half_efficiency == 0.5 && least.attention_efficiency == 0.25);
+  b.half_efficiency = 0.75;
+  assert_true(device_least(a, b).half_efficiency == 0.5);
+}
+
 static void unknown_speeds_have_no_seconds(void **state) {
   (void)state;
   Cluster c = plain;
@@ -180,6 +226,8 @@ TEST_GROUP(cost) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(seconds_are_those_by_hand),
       cmocka_unit_test(cuts_share_what_lacks_the_letter),
+      cmocka_unit_test(attention_has_an_efficiency_of_its_own),
+      cmocka_unit_test(the_least_share_counts),
       cmocka_unit_test(unknown_speeds_have_no_seconds),
       cmocka_unit_test(products_have_their_measured_speed),
   };

@@ -27,16 +27,21 @@ static uint64_t out_letters(const Dims *dims, int i) {
   return dims ? letters_of(dims, &dims->out[i]) : 0;
 }
 
-static void add(OpWork *w, uint64_t letters, double flops, double read, double written) {
+static WorkPart *part_of(OpWork *w, uint64_t letters) {
   int i = 0;
   while (i < w->n && w->part[i].letters != letters)
     i++;
   // Parts with equal letters are summed.
   if (i == WORK_PARTS) BUG("an op whose operands differ in more than %d ways", WORK_PARTS);
   if (i == w->n) w->part[w->n++] = (WorkPart){.letters = letters};
-  w->part[i].flops += flops;
-  w->part[i].read += read;
-  w->part[i].written += written;
+  return &w->part[i];
+}
+
+static void add(OpWork *w, uint64_t letters, double flops, double read, double written) {
+  WorkPart *p = part_of(w, letters);
+  p->flops += flops;
+  p->read += read;
+  p->written += written;
 }
 
 static double count(const Value *v) {
@@ -70,7 +75,9 @@ static void add_conv(OpWork *w, const Dims *dims, const Value *weight, const Ter
 static void add_attention(OpWork *w, const Op *op, const Dims *dims, const Value *lse,
                           const Term *t, double s, double d, int products) {
   double flops = 2 * count(lse) * s * d * products;
-  add(w, letters_of(dims, t), attr_i(op, "causal") ? flops / 2 : flops, 0, 0);
+  if (attr_i(op, "causal")) flops /= 2;
+  add(w, letters_of(dims, t), flops, 0, 0);
+  part_of(w, letters_of(dims, t))->attended += flops;
 }
 
 enum { FORWARD = 2, BACK = 5 }; // scores and y; the scores again and four gradients of that size
@@ -200,6 +207,7 @@ static void add_body(OpWork *w, const Op *op, const Dims *dims) {
     bool moves = op->kind != OP_fused;
     double n = (double)times;
     add(w, letters, n * sum.flops, moves ? n * sum.read : 0, moves ? n * sum.written : 0);
+    part_of(w, letters)->attended += n * sum.attended;
     launches += is.launches;
     w->narrow |= is.narrow;
   }
@@ -267,6 +275,7 @@ WorkSum work_sum(const OpWork *w, const Cut *cut) {
     sum.flops += p->flops / parts;
     sum.read += p->read / parts;
     sum.written += p->written / parts;
+    sum.attended += p->attended / parts;
   }
   return sum;
 }

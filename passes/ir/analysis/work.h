@@ -30,6 +30,7 @@ enum { WORK_PARTS = 16 };
 typedef struct WorkPart {
   uint64_t letters; // the letters that shrink it: a bit for each index into Dims.letter
   double flops, read, written;
+  double attended; // of the flops, those of fused attention
 } WorkPart;
 
 typedef struct OpWork {
@@ -58,7 +59,7 @@ Cut op_cut(const Op *op, const Dims *dims);
 
 // Flops and bytes of one part of a split op; a NULL cut splits nothing.
 typedef struct WorkSum {
-  double flops, read, written;
+  double flops, read, written, attended;
 } WorkSum;
 WorkSum work_sum(const OpWork *w, const Cut *cut);
 
