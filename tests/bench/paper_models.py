@@ -22,8 +22,10 @@ ALIGNED, RESIDUES = 128, 256  # of AlphaFold2 (the same)
 class Text:
     """A module in construction; values are (name, shape)."""
 
-    def __init__(self):
-        self.params, self.ops, self.n, self.names = [], [], 0, set()
+    def __init__(self, dropout=False):
+        """`dropout`: a clip stands for each dropout, with its traffic of memory. Its gradient reads its operand, so that a
+        recomputed layer is computed as a whole, as PyTorch's checkpoints are; nnaot leaves out what no gradient reads."""
+        self.params, self.ops, self.n, self.names, self.dropout = [], [], 0, set(), dropout
 
     def input(self, name, shape, dtype="f32", whole=False):
         self.params.append(f'%{name}: {dtype}{bracket(shape)} input "{name}"' + (" whole" if whole else ""))
@@ -105,6 +107,9 @@ class Text:
         return self.op("max_pool", [x], shape, (f"i32{bracket(shape)}",), f" kernel={bracket([size] * 2)} "
                        f"strides={bracket([stride] * 2)} pads={pads} dilations=[1,1] shape={bracket(shape)}")
 
+    def dropped(self, x):
+        return self.op("clip", [x], x[1], attributes=" low=-1 high=2") if self.dropout else x
+
     def feed_forward(self, x, name, times=4):
         width = x[1][-1]
         up = self.linear(x, f"{name}.up", times * width)
@@ -137,10 +142,10 @@ class Text:
     def block(self, x, name, heads, causal=False, memory=None, scores=False):
         """Attention, cross-attention to an encoder's result if there is one, feed-forward; norms before each."""
         y = self.norm(x, f"{name}.n1")
-        x = self.add(x, self.attention(y, y, f"{name}.self", heads, causal, scores))
+        x = self.add(x, self.dropped(self.attention(y, y, f"{name}.self", heads, causal, scores)))
         if memory:
             x = self.add(x, self.attention(self.norm(x, f"{name}.n2"), memory, f"{name}.cross", heads))
-        return self.add(x, self.feed_forward(self.norm(x, f"{name}.n3"), name))
+        return self.add(x, self.dropped(self.feed_forward(self.norm(x, f"{name}.n3"), name)))
 
     def module(self, name, result):
         params, ops = ",\n  ".join(self.params), "\n".join(self.ops)
@@ -152,17 +157,17 @@ def bracket(shape):
     return "[" + ",".join(map(str, shape)) + "]"
 
 
-def gpt(layers, width, heads, rows, tokens=TOKENS, scores=False):
-    m = Text()
+def gpt(layers, width, heads, rows, tokens=TOKENS, scores=False, dropout=False):
+    m = Text(dropout)
     x = m.op("gather", [m.weight("wte", WORDS, width), m.input("tokens", [rows, tokens], "i64")], [rows, tokens, width])
     for i in range(layers):
         x = m.block(x, f"h{i}", heads, causal=True, scores=scores)
     return m.module("gpt", m.linear(m.norm(x, "ln"), "head", WORDS)), "next_token(logits,tokens)"
 
 
-def llama(layers, width, heads, rows, groups=8, inner=14336, words=128256, tokens=131072):
+def llama(layers, width, heads, rows, groups=8, inner=14336, words=128256, tokens=131072, dropout=False):
     """Llama 3 (Grattafiori et al. 2024, table 3), with its rotary embedding and 8 heads of keys and values."""
-    m, size = Text(), width // heads
+    m, size = Text(dropout), width // heads
     cos, sin = (m.input(name, [tokens, size // 2], whole=True) for name in ("cos", "sin"))
 
     def norm(x, name):
@@ -190,7 +195,7 @@ def llama(layers, width, heads, rows, groups=8, inner=14336, words=128256, token
         y = norm(x, f"h{i}.n2")
         gate = m.linear(y, f"h{i}.gate", inner)
         y = m.op("mul", [m.op("swish", [gate], gate[1], attributes=" beta=1"), m.linear(y, f"h{i}.up", inner)], gate[1])
-        x = m.add(x, m.linear(y, f"h{i}.down", width))
+        x = m.add(x, m.dropped(m.linear(y, f"h{i}.down", width)))
     return m.module("llama", m.linear(norm(x, "ln"), "head", words)), "next_token(logits,tokens)"
 
 

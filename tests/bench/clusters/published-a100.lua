@@ -1,0 +1,11 @@
+-- 64 A100 of 80 GB with torchtitan in bf16 (docs/performance.md at 0413364): published-selene.lua, with FSDP2's gathers of the next
+-- layer beside computation: nine weights, each gathered in three steps between nodes. The page does not describe the network.
+-- FITTED: half_efficiency.
+return {
+  nodes = 8, per_node = 8, nics = 8,
+  inside = { alpha = 0.6e-6, beta = 1 / 240e9 },
+  across = { alpha = 2.7e-6, beta = 1 / 25e9 },
+  start = 6.6e-6,
+  memory = 85.2e9, reserve = 0.6e9, memory_speed = 1835e9, f32 = 19.5e12, half = 312e12, launch = 2e-6, host = 32e9,
+  half_efficiency = 0.72, attention_efficiency = 0.6, prefetch = 27,
+}

@@ -1,0 +1,15 @@
+-- Llama 3's cluster in bf16: Grand Teton with eight H100 of 80 GB and 700 W, RoCE of 400 Gb/s for each (Grattafiori et al. 2024,
+-- section 3.3.1).
+--
+-- inside               18 NVLinks of 20.6 GB/s, what NCCL counts on for Hopper (NCCL, src/graph/topo.h)
+-- memory_speed         90 % of 3350 GB/s, as in published-selene.lua
+-- attention_efficiency of FlashAttention-2 on an H100: 335 of 989 TFLOP/s, forward and backward (Dao 2023, figure 7)
+-- half_efficiency      FITTED (published.py)
+return {
+  nodes = 2048, per_node = 8, nics = 8,
+  inside = { alpha = 0.6e-6, beta = 1 / 371e9 },
+  across = { alpha = 2.7e-6, beta = 1 / 50e9 },
+  start = 6.6e-6,
+  memory = 85.5e9, reserve = 0.6e9, memory_speed = 3015e9, f32 = 67e12, half = 989e12, launch = 2e-6, host = 64e9,
+  half_efficiency = 0.7, attention_efficiency = 0.34,
+}
