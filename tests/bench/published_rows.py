@@ -93,7 +93,7 @@ def llama3():
         replicas, rows = ranks // 128, 2048
         seconds = (6 * 405.9e9 + 12 * 126 * 16384 * 8192) * rows * 8192 / (ranks * tflops * 1e12)
         yield Row(f"llama3-405b-{ranks}", LLAMA3, "llama", (126, 16384, 128), rows, ranks, "published-h100",
-                  f"pp_interleaved:8=16,zero1={replicas},megatron.lua=8", rows // replicas, seconds,
+                  f"llama3.lua=16,zero1={replicas},megatron.lua=8", rows // replicas, seconds,
                   {"inner": 53248, "tokens": 8192, "dropout": True})
 
 

@@ -11,5 +11,5 @@ return {
   across = { alpha = 2.7e-6, beta = 1 / 50e9 },
   start = 6.6e-6,
   memory = 85.5e9, reserve = 0.6e9, memory_speed = 3015e9, f32 = 67e12, half = 989e12, launch = 2e-6, host = 64e9,
-  half_efficiency = 0.7, attention_efficiency = 0.34,
+  half_efficiency = 0.74, attention_efficiency = 0.34,
 }
