@@ -2,6 +2,6 @@
 -- al. 2019).
 
 function step(axis)
-  apply("pp", axis)
   schedule("gpipe")
+  apply("pp", axis)
 end

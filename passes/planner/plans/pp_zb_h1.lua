@@ -2,6 +2,6 @@
 -- of 1F1B (Qi et al. 2023).
 
 function step(axis)
-  apply("pp", axis)
   schedule("zb-h1")
+  apply("pp", axis)
 end

@@ -33,6 +33,8 @@ typedef struct Maker {
   double slices; // time slices
   Links links;
   Device *device; // by run: the minimum over its devices
+  int *class_of;  // by run
+  int *unit_of;   // by value id
   int words;
   Word *users; // by value id
   bool trains;
@@ -181,8 +183,12 @@ static void add_ops(Maker *m, double *held) {
     const Ranks *ranks = m->s->decisions.ranks[op->id][m->axis];
     int n_held = ranks ? ranks->n : m->p->n_ranks;
     if (unit >= 0) {
-      for (int r = 0; r < m->p->n_runs; r++)
-        m->p->seconds[unit * m->p->n_runs + r] += seconds_of(m, op, &m->device[r], m->p->run[r].n);
+      double seconds = 0;
+      for (int r = 0; r < m->p->n_runs; r++) {
+        if (!r || m->class_of[r] != m->class_of[r - 1])
+          seconds = seconds_of(m, op, &m->device[r], m->p->run[r].n);
+        m->p->seconds[unit * m->p->n_runs + r] += seconds;
+      }
     } else {
       Device least = cluster_least(m->s->env.cluster);
       double seconds = seconds_of(m, op, &least, 1);
@@ -211,9 +217,7 @@ static bool is_elementwise(const Op *op) {
   return op_info[op->kind].reference == elementwise_ref || op->kind == OP_broadcast;
 }
 
-// Whether the value is in no memory: a view, or an elementwise result that only its one reader
-// needs, in the same loop.
-static bool is_nowhere(const Value *v) {
+bool loads_is_fused(const Value *v) {
   const Use *u = v->uses;
   if (op_is_view(v->def) || !u) return true;
   bool reads = u->user && (is_elementwise(u->user) || u->user->kind == OP_reduce_sum);
@@ -227,7 +231,7 @@ static const Op *last_reader(const Value *v, const int *time) {
   for_each_use(u, v) {
     const Op *op = u->user;
     if (!op || op_part(op) == PART_update) return NULL;
-    if (is_nowhere(op->out[0])) {
+    if (loads_is_fused(op->out[0])) {
       const Op *later = last_reader(op->out[0], time);
       if (later) op = later;
     }
@@ -264,7 +268,7 @@ static const double *find_passing(const Maker *m) {
     for (int i = 0; i < op->n_out; i++) {
       const Value *v = op->out[i];
       bool kept = op_part(op) == PART_forward && view_read_back(v);
-      if (is_nowhere(v) || kept || is_cast_weight(op)) continue;
+      if (loads_is_fused(v) || kept || is_cast_weight(op)) continue;
       const Op *last = last_reader(v, time);
       if (!last) continue;
       double bytes = own_bytes(m, v) / (m->of_rows[v->id] ? m->slices : 1);
@@ -334,8 +338,11 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
     bool copies = m->in_flight && op && op_part(op) == PART_forward && is_cast_weight(op);
     if (copies) w.bytes.weights += own_bytes(m, op->out[0]);
     if (!op || op_part(op) != PART_update) continue;
-    for (int r = 0; r < m->p->n_runs; r++)
-      w.seconds[r] += seconds_of(m, op, &m->device[r], 1);
+    double seconds = 0;
+    for (int r = 0; r < m->p->n_runs; r++) {
+      if (!r || m->class_of[r] != m->class_of[r - 1]) seconds = seconds_of(m, op, &m->device[r], 1);
+      w.seconds[r] += seconds;
+    }
     for (int i = 0; i < op->n_in; i++) {
       const Value *state = op->in[i].value;
       if (!state->def && state->role == ROLE_state && !state->host)
@@ -347,6 +354,7 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
   const int *unit = list_users(m, v, -1, &n);
   if (held_uses(m, v)) add_held_weight(m, v, &w, held);
   if (n == 1) {
+    m->unit_of[v->id] = *unit;
     for (int r = 0; r < m->p->n_runs; r++) {
       stage_bytes_add(bytes_at(m, *unit, r), &w.bytes, 1, 1);
       m->p->seconds[*unit * m->p->n_runs + r] += w.seconds[r] + sum_seconds(m, &w, r);
@@ -358,6 +366,7 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
   Shared s = {n, unit, stage_bytes_sum(&w.bytes), arena_array(m->arena, double, m->p->n_runs)};
   for (int r = 0; r < m->p->n_runs; r++)
     s.seconds[r] = w.seconds[r] + sum_seconds(m, &w, r);
+  m->unit_of[v->id] = -3 - shared->n;
   m->out->of_shared[shared->n] = w.bytes;
   vec_push(m->arena, shared, s);
   // Two messages: the partial gradient of each run, and the sum.
@@ -457,9 +466,20 @@ Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *bat
   out->of_rank = arena_array(a, StageBytes, p->n_ranks);
   out->of_shared = arena_array(a, StageBytes, s->g->n_params);
   m.device = arena_array(a, Device, n_runs);
+  m.class_of = arena_array(a, int, n_runs);
+  m.unit_of = arena_array(a, int, s->g->n_values);
+  for (uint32_t i = 0; i < s->g->n_values; i++)
+    m.unit_of[i] = UNIT_none;
+  out->device = m.device;
+  out->class_of = m.class_of;
+  out->unit_of = m.unit_of;
   for (int r = 0; r < n_runs; r++) {
     m.device[r] = links_least(&m.links, &run[r]);
     p->limit[r] = s->env.limited && m.device[r].memory > 0 ? m.device[r].memory : INFINITY;
+    // Runs alike are priced once.
+    bool alike =
+        r && run[r].n == run[r - 1].n && !memcmp(&m.device[r], &m.device[r - 1], sizeof *m.device);
+    m.class_of[r] = r ? m.class_of[r - 1] + !alike : 0;
   }
   // Ops, values and weights add to them.
   find_users(&m);

@@ -17,6 +17,7 @@
 #ifndef STAGES_LOADS_H
 #define STAGES_LOADS_H
 
+#include "cluster/cluster.h"
 #include "partition.h"
 #include "units.h"
 
@@ -42,8 +43,16 @@ typedef struct Loads {
   StageBytes *of_unit; // [n_units * n_runs]
   StageBytes *of_rank; // of held ops
   StageBytes *of_shared;
-  const int *batch; // by value id: batch_letter.h
+  const int *batch;     // by value id: batch_letter.h
+  const Device *device; // by run: the minimum over its devices
+  const int *class_of;  // by run: runs of one class have equal devices, and as many
+  const int *unit_of; // by value id, of weights: the unit that reads it; UNIT_none; or, if several
+                      // share it, -3 - its number in `p.shared`
 } Loads;
+
+// Whether the value is in no memory: a view, or an elementwise result that only its one reader
+// needs, in the same loop.
+bool loads_is_fused(const Value *v);
 
 // Whether `n` ranks can share the batch of all units evenly, in addition to the splits along other
 // axes.

@@ -5,6 +5,7 @@
 #define STAGES_PLACING_H
 
 #include "base/diag.h"
+#include "chain.h"
 #include "loads.h"
 #include "stages.h"
 
@@ -18,9 +19,13 @@ typedef struct Placing {
   const Run *run; // candidate runs of stages
   int n_runs;
   Loads *loads;
-  const int *run_of; // by unit, once solved
-  Load load;         // of run_of
+  const Chain *chain; // of stages of one rank each, in their order; or NULL
+  const int *run_of;  // by unit, once solved
+  Load load;          // of run_of
 } Placing;
+
+// The load of an assignment: of a chain, the slowest stage has lead, tail and sums.
+Load placing_load(const Placing *p, const int *run_of);
 
 const Run *placing_run_at(const Placing *p, int rank); // the stage of this rank
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/vec.h"
 #include "batch_letter.h"
+#include "borders.h"
 #include "cost/cost.h"
 #include "forwards.h"
 #include "ir/analysis/origin.h"
@@ -319,37 +320,124 @@ const int *placing_open(const Placing *p, int *n_stages) {
   return q.run_of ? sizes_of(&q, n_stages) : NULL;
 }
 
-// The micro-batches that each run has in flight: as many as stages from it on, as under 1f1b, which
-// is the schedule of plans without another.
-static double *runs_in_flight(const Placing *p) {
+// The micro-batches that each run has in flight under a kind of schedule.
+static double *runs_in_flight(const Placing *p, const ChainKind *kind) {
   double *n = arena_array(p->s->scratch, double, p->n_runs);
   double slices = (double)module_slices(p->s->g->module);
+  int n_stages = p->wish->n ? p->wish->n : p->n_ranks;
   for (int r = 0; r < p->n_runs; r++) {
     int after = p->n_ranks - p->run[r].first - p->run[r].n;
-    if (p->wish->n && after > p->wish->n - 1) after = p->wish->n - 1;
-    n[r] = fmin(slices, 1 + after);
+    if (after > n_stages - 1) after = n_stages - 1;
+    n[r] = chain_in_flight(kind, n_stages, n_stages - 1 - after, slices);
   }
   return n;
 }
 
 #define ROOM 0.96 // of a device's memory: gaps between blocks and workspaces of kernels take some
 
-// Takes the loads with all micro-batches in flight, and with the values that pass, if stages fit
-// under them.  They are an estimate, so stages that fit only without are left to the passes.
-static void limit_closely(Placing *p) {
+static bool is_limited(const Placing *p) {
   bool limited = false;
   for (int r = 0; r < p->n_runs; r++)
     limited |= !isinf(p->loads->p.limit[r]);
-  if (!limited) return;
-  Loads *close = loads_new(p->s, p->axis, &p->units, p->batch, p->run, p->n_runs, runs_in_flight(p),
-                           p->s->scratch);
+  return limited;
+}
+
+// Loads with all micro-batches in flight, and with the values that pass.
+static Loads *close_loads(const Placing *p, const ChainKind *kind) {
+  Loads *close = loads_new(p->s, p->axis, &p->units, p->batch, p->run, p->n_runs,
+                           runs_in_flight(p, kind), p->s->scratch);
   close->p.n_stages = p->loads->p.n_stages;
   for (int r = 0; r < p->n_runs; r++)
     close->p.limit[r] *= ROOM;
+  return close;
+}
+
+// Takes the loads with all micro-batches in flight, if stages fit under them.  They are an
+// estimate, so stages that fit only without are left to the passes.
+static void limit_closely(Placing *p) {
+  if (!is_limited(p)) return;
+  Loads *close = close_loads(p, chain_kind(NULL));
   PartitionOptions o = {.seconds = SECONDS};
   const int *run_of = partition_solve(p->s->scratch, &close->p, &o).run_of;
   if (run_of && partition_load(p->s->scratch, &close->p, run_of).fits) p->loads = close;
 }
+
+// -- Chains --------------------------------------------------------------------------------------
+
+// Whether each stage is one rank, in the order of the ranks: then chain.h has their exact price.
+// The 0/1 program in a file is that of partition.h.
+static bool is_chain(const Sharding *s, const StageOptions *w, int n_ranks) {
+  bool ones = w->n == n_ranks && n_ranks > 1 && !s->env.lp_file;
+  for (int i = 0; i < w->n && w->size; i++)
+    ones &= w->size[i] == 1;
+  return ones && w->chunks <= 1 && w->forwards <= 1 && !w->ways && !w->pieces;
+}
+
+// The first unit of each stage; NULL: units are not in the order of their stages.
+static int *first_units(const Placing *p, const int *run_of) {
+  int *first = arena_array(p->s->scratch, int, p->n_runs);
+  for (int u = 0; u < p->units.n; u++) {
+    int before = u ? run_of[u - 1] : -1;
+    if (run_of[u] != before && run_of[u] != before + 1) return NULL;
+    if (run_of[u] != before) first[run_of[u]] = u;
+  }
+  return first;
+}
+
+Load placing_load(const Placing *p, const int *run_of) {
+  Load load = partition_load(p->s->scratch, &p->loads->p, run_of);
+  const int *first = p->chain ? first_units(p, run_of) : NULL;
+  if (!first) return load;
+  const ChainStage *stage = chain_price(p->s->scratch, p->chain, first);
+  load.fits = true;
+  load.slowest = load.sum = 0;
+  for (int s = 0; s < p->n_runs; s++) {
+    load.seconds[s] = stage[s].all;
+    load.bytes[s] = stage[s].bytes;
+    load.fits &= stage[s].fits;
+    load.slowest = fmax(load.slowest, stage[s].all);
+    load.sum += stage[s].all;
+  }
+  return load;
+}
+
+// Finds stages that fit with the micro-batches of the schedule in flight, or else with those of
+// 1f1b, or with one: less than the passes come to, which may find a way.
+static bool solve_chain(Placing *p, Stages *out) {
+  double start = clock_seconds();
+  Chain *c = borders_price(p->s, p->axis, &p->units, p->loads, p->s->scratch);
+  const ChainKind *often = chain_kind(NULL);
+  Loads *loose = p->loads, *tries[3] = {NULL, NULL, loose};
+  if (is_limited(p)) {
+    tries[0] = close_loads(p, c->kind);
+    if (c->kind != often) tries[1] = close_loads(p, often);
+  }
+  const int *first = NULL;
+  for (int i = 0; i < 3 && !first; i++) {
+    if (!tries[i]) continue;
+    p->loads = tries[i];
+    c->p = &tries[i]->p;
+    first = chain_solve(p->s->scratch, c);
+  }
+  if (!first) return false;
+  p->chain = c;
+  int *run_of = arena_array(p->s->scratch, int, p->units.n);
+  for (int s = 0; s < p->n_runs; s++)
+    for (int u = first[s]; u < p->units.n; u++)
+      run_of[u] = s;
+  p->run_of = run_of;
+  p->load = placing_load(p, run_of);
+  out->searched = (SearchStats){.n = 1, .status = SOLVER_optimal, .step = p->load.slowest};
+  out->searched.seconds = clock_seconds() - start;
+  out->searched.ended = SOLVER_done;
+  out->searched.n_nodes = p->units.n;
+  out->searched.n_choices = p->units.n * p->n_runs;
+  out->searched.n_edges = c->n_transfers;
+  out->size = sizes_of(p, &out->n);
+  return true;
+}
+
+// -- Solutions -----------------------------------------------------------------------------------
 
 // Returns the runs of units that a program deals to stages; NULL, with an error reported, if an op
 // would be on a stage before one that it depends on.
@@ -474,10 +562,12 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   if (chunks) p.n_ranks *= wish->chunks;
   p.batch = splittable_batch_dims(s, s->scratch);
   int forwards = wish->forwards > 1 ? wish->forwards : 1;
+  bool chain = is_chain(s, wish, p.n_ranks);
   UnitOptions units = {forwards * (wish->n ? wish->n : p.n_ranks),
                        forwards > 1,
                        wish->ways || wish->pieces,
                        chunks,
+                       chain,
                        wish->among,
                        wish->dealt};
   p.units = units_find(s, axis, &units, s->scratch);
@@ -493,8 +583,9 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   for (int i = 0; i < p.n_runs && wish->ways; i++)
     p.loads->p.limit[i] /= 2;
   // Other schedules have other numbers of micro-batches in flight.
-  if (!chunks && !wish->ways && !wish->pieces && forwards == 1) limit_closely(&p);
-  if (wish->dealt ? !take_dealt(&p, out, d) : !solve(&p, out, d)) return false;
+  bool solved = chain && !wish->dealt && solve_chain(&p, out);
+  if (!solved && !chunks && !wish->ways && !wish->pieces && forwards == 1) limit_closely(&p);
+  if (!solved && (wish->dealt ? !take_dealt(&p, out, d) : !solve(&p, out, d))) return false;
   if (s->env.explain) out->searched.explained = placing_explain(&p, s->env.explain);
   if (chunks) p.run = on;
   write_all(&p);

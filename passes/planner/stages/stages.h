@@ -6,7 +6,10 @@
 //
 //     units.h      the units of ops that stay together
 //     loads.h      their costs on each run of ranks: compute, links, memory
-//     partition.h  the best assignment: a table of stages, labels, and CBC
+//     chain.h      the best stages of one rank each, as their schedule runs them
+//     partition.h  the best assignment to other runs: a table of stages, labels, and CBC
+//
+// The kind of schedule is the one that the program has asked for before (`schedule`); else 1f1b.
 //
 // With chunks every rank has several stages (schedules such as interleaved:2): stage i is on rank i
 // modulo the number of ranks, or there and back. They are chosen like stages of that many more

@@ -18,9 +18,10 @@
 #include "ir/op.h"
 
 enum {
-  MAX_FINE = 24,  // this many units need no merging
-  MAX_UNITS = 96, // merge to this many, unless that is less than two per stage
-  SHARE = 4,      // a layer may have this part, 1 / SHARE, of a rank's work
+  MAX_FINE = 24,   // this many units need no merging
+  MAX_UNITS = 96,  // merge to this many, unless that is less than two per stage
+  MAX_CHAIN = 640, // the same, of fine units
+  SHARE = 4,       // a layer may have this part, 1 / SHARE, of a rank's work
 };
 
 typedef struct Finder {
@@ -307,6 +308,12 @@ static void join_broadcasts(Finder *f, const Ops *order) {
   }
 }
 
+// Whether both are parts of one product of the model, such as of queries, keys and values.
+static bool same_product(const Op *a, const Op *b) {
+  return a->kind == b->kind && a->piece == b->piece && op_info[a->kind].formula == NULL &&
+         !str_equal(op_node(a), "") && str_equal(op_node(a), op_node(b));
+}
+
 static void find_fine(Finder *f, const Ops *order) {
   f->heads.n = 0;
   for (int i = 0; i < order->n; i++) {
@@ -325,6 +332,8 @@ static void find_fine(Finder *f, const Ops *order) {
       *unit = UNIT_held;
     else if (is_constant)
       *unit = UNIT_none;
+    else if (f->heads.n && same_product(f->heads.at[f->heads.n - 1], op))
+      *unit = f->heads.n - 1;
     else if (begins_unit(f, op)) {
       *unit = f->heads.n;
       vec_push(f->arena, &f->heads, op);
@@ -372,7 +381,7 @@ static void find_units(Finder *f) {
   double all = 0;
   for_each_op(op, g)
     if (is_model(op)) all += op_flops(op);
-  double most = all / (SHARE * (double)least);
+  double most = f->wish->fine ? 0 : all / (SHARE * (double)least);
   order.n = 0;
   add_members(f, r->order, r->n_order, most, &order, &layers);
   find_fine(f, &order);
@@ -387,7 +396,8 @@ static void find_units(Finder *f) {
   merge(f, to);
   if (f->wish->again) merge_again(f);
   // Still too many: units of about the same work.
-  int limit = least > MAX_UNITS / 2 ? 2 * least : MAX_UNITS, n = f->heads.n;
+  int limit = f->wish->fine ? MAX_CHAIN : MAX_UNITS, n = f->heads.n;
+  if (limit < 2 * least) limit = 2 * least;
   if (n <= limit) return;
   double *work = arena_array(f->arena, double, n), sum = 0, done = 0;
   for_each_op(op, g) {

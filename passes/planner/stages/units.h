@@ -6,6 +6,8 @@
 // results follow it, up to the next such op. In a large model a unit is a layer: an occurrence of a
 // repeated subgraph (repeats.h), or a part of one that is too large for one rank.
 //
+// Parts of one product of the model, such as those of queries, keys and values, are in one unit.
+//
 // Ops that a program has assigned or split along the axis, or left out of its list, are held: they
 // are in no unit, and neither are ops that read from held ops only. Masks and positions, which
 // depend on no weight, have no unit: they run on the ranks of their readers (assign.h).
@@ -45,6 +47,7 @@ typedef struct UnitOptions {
   bool again; // a layer of all forwards is one unit
   bool pieces;
   bool chained; // each unit depends on the one before it, if that leaves `least`; not with `dealt`
+  bool fine;    // as many units as chain.h can have: products, not layers
   const bool *among; // by op id: others are held; NULL: all are in units
   const int *dealt;  // by op id: a number, or 0; units of different numbers are not merged. Or NULL
 } UnitOptions;

@@ -1,0 +1,102 @@
+// Stages of units in one order, one on each rank: an exact table of what the schedule makes of
+// them.
+//
+//     units    0 1 2 │ 3 4 5 │ 6 7 8       stage 1 is units 3 to 5
+//     stage s  lead  F F F … F B F B … B  tail   behind the loop
+//
+// With m micro-batches a stage that runs units a to b - 1 takes
+//
+//     lead + tail + fill + drain + m T + sums
+//
+//     T        forward and backward of a micro-batch: its units, the reshards of what crosses its
+//              borders, and its part of the waiting for messages; or the time of all its messages,
+//              if that is longer
+//     lead     forwards of earlier stages, and messages: the first micro-batch is not here earlier
+//     tail     their backwards, and messages, after its last one; under split backwards (zb-*)
+//              gradients of weights fill that time, and there is none
+//     fill     until its first backward: the first micro-batch goes through all later stages and
+//              back, while the schedule has some more forwards to run
+//     drain    after its last forward, likewise, while there are backwards to run
+//     sums     behind the loop: sums of gradients over replicas, updates, gathers of weights
+//
+// With one micro-batch no two stages run at the same time, and a stage takes its own T, messages
+// and sums only.
+//
+// The slowest stage is minimized over all borders, within the memory of each rank (nnScaler, OSDI
+// 2024, equation 1, with these terms; no timeline of the schedule ends before). Lead and tail are
+// those of the units before a stage and of its borders, so for a limit of seconds the least lead
+// and tail at (stage, units done) is enough, and a bisection of the limit finds the optimum. Among
+// these borders those of the most even stages are taken.
+//
+// The problem is independent of graphs: borders.c derives it from a graph, tests from random
+// numbers.
+
+#ifndef STAGES_CHAIN_H
+#define STAGES_CHAIN_H
+
+#include "partition.h"
+
+// A layout that readers of a value want. In another stage than the value's, the value crosses in
+// the layout number `via`: the sender reshards to that, and the receiver from there.
+typedef struct Want {
+  double here;      // seconds of a micro-batch in the value's stage
+  double sent, got; // of a sender and of a receiver
+  int via;          // wants with the same number cross once
+  int same;         // the want that is the layout of the crossing; -1: none
+  double bytes;     // of a rank and micro-batch
+} Want;
+
+typedef struct Transfer {
+  int from;  // the unit that produces the value
+  bool back; // a gradient, for this unit or earlier ones; else for this unit or later ones
+  int n_readers;
+  const int *reader, *want; // units, and their wants
+  int n_wants;
+  const Want *at;
+} Transfer;
+
+enum { MAX_WANTS = 8 };
+
+// What a kind of schedule makes of stages.
+typedef struct ChainKind {
+  const char *name;
+  bool split;  // gradients of weights fill the time after the last backward
+  bool drains; // as many micro-batches are left after the last forward
+  // The share of a message that its two ends wait for in each micro-batch, half of it at each: 1f1b
+  // has as many micro-batches in flight as make a round trip, so any message delays it (Little's
+  // law); others run something else meanwhile, but a block that has begun ends first.
+  double waits;
+  double
+      early[2];   // forwards of stage s of p before its first backward: early[0] (p - s) + early[1]
+  double held[3]; // micro-batches in flight: held[0] (p - s) + held[1] p + held[2]
+} ChainKind;
+
+// Returns the row of a schedule's name; of an unknown name or NULL, that of 1f1b.
+const ChainKind *chain_kind(const char *schedule);
+double chain_in_flight(const ChainKind *k, int n_stages, int stage, double slices);
+
+typedef struct Chain {
+  const Partition *p; // bytes, limits, and tensors that units share; run s is stage s
+  const ChainKind *kind;
+  double slices;
+  // [n_units * n_stages] seconds: of a micro-batch; `sums` of a step.
+  double *forward, *backward, *weights, *sums;
+  double *shared; // by shared tensor of `p`: its sums
+  const Transfer *transfer;
+  int n_transfers;
+} Chain;
+
+// The parts of a stage's time, in seconds.
+typedef struct ChainStage {
+  double lead; // with tail, fill and drain
+  double slice, sums, all;
+  double bytes;
+  bool fits;
+} ChainStage;
+
+// Returns the stages that begin at units first[0] = 0 < first[1] < …, by the definition.
+ChainStage *chain_price(Arena *a, const Chain *c, const int *first);
+// Finds the best first units; NULL: no stages fit.
+int *chain_solve(Arena *a, const Chain *c);
+
+#endif
