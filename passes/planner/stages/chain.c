@@ -259,11 +259,12 @@ static double fill(Table *t, Cell *cell, double limit, bool even, int *first) {
     for (int a = s; a < n; a++) {
       Cell from = *cell_at(t, cell, s, a);
       if (isinf(from.lead)) continue;
+      double earlier = c->slices > 1 ? from.lead : 0;
       // The last stage has all that is left; another leaves a unit to each later one.
       for (int b = s + 1 == p ? n : a + 1; b <= n - (p - 1 - s); b++) {
         double units = between(t, t->forward, s, a, b) + between(t, t->backward, s, a, b) +
                        between(t, t->weights, s, a, b);
-        if (c->slices * units > limit) break;
+        if (earlier + c->slices * units > limit) break;
         double lead;
         ChainStage x = price_stage(t, s, a, b, from.lead, &lead);
         if (!x.fits || x.all > limit) continue;
