@@ -3,6 +3,6 @@
 -- 2019). Losses therefore differ from those of a single rank.
 
 function step(axis)
-  schedule("pipedream")
   apply("pp", axis)
+  schedule("pipedream")
 end

@@ -20,6 +20,8 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "placing.h"
+#include "planner/plan/outer.h"
+#include "planner/search/splits.h"
 #include "sharding/assign.h"
 #include "sharding/decide.h"
 
@@ -405,7 +407,12 @@ Load placing_load(const Placing *p, const int *run_of) {
 // 1f1b, or with one: less than the passes come to, which may find a way.
 static bool solve_chain(Placing *p, Stages *out) {
   double start = clock_seconds();
-  Chain *c = borders_price(p->s, p->axis, &p->units, p->loads, p->s->scratch);
+  // Outer axes are not decided yet: their programs say what they will ask for.
+  SavedSplits before = splits_save(p->s);
+  const Outer *outer = outer_guess(p->s);
+  const Sharding *assumed = outer ? outer_assume(p->s, outer) : p->s;
+  Chain *c = borders_price(assumed, p->axis, &p->units, p->loads, p->s->scratch);
+  splits_restore(&before);
   const ChainKind *often = chain_kind(NULL);
   Loads *loose = p->loads, *tries[3] = {NULL, NULL, loose};
   if (is_limited(p)) {
