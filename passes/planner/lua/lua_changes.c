@@ -10,7 +10,8 @@
 //     cross_barrier()                               defers updates to the next step
 //     optimizer_in_backward()                       updates do not wait for other gradients
 //     offload(weight)                               keeps its states in host memory between steps
-//     pin(gradient)                                 an op that only sets the layout of a gradient
+//     pin(gradient)                                 an op that only sets the layout of a gradient, or
+//                                                   of a weight that is gathered once
 //
 // Each call is checked, implemented in a file of its own (pieces.h, unpack.h, split_classes.h), and
 // recorded, so that a saved plan repeats it (record.h).
