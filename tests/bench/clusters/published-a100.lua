@@ -7,5 +7,5 @@ return {
   across = { alpha = 2.7e-6, beta = 1 / 25e9 },
   start = 6.6e-6,
   memory = 85.2e9, reserve = 0.6e9, memory_speed = 1835e9, f32 = 19.5e12, half = 312e12, launch = 2e-6, host = 32e9,
-  half_efficiency = 0.72, attention_efficiency = 0.6, prefetch = 27,
+  half_efficiency = 0.71, attention_efficiency = 0.6, prefetch = 27,
 }

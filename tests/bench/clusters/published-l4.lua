@@ -6,5 +6,5 @@ return {
   inside = { alpha = 1e-6, beta = 1 / 3e9 },
   start = 6.6e-6,
   memory = 24e9, reserve = 0.6e9, memory_speed = 270e9, f32 = 30.3e12, half = 121e12, launch = 2e-6, host = 12e9,
-  half_efficiency = 0.58, half_comm = true, blocking = true,
+  half_efficiency = 0.59, half_comm = true, blocking = true,
 }
