@@ -91,6 +91,7 @@ static Chain *random_chain(Arena *a, Random *r, const Shape *s) {
   c->weights = numbers(a, r, size, 0, 30);
   c->sums = numbers(a, r, size, 0, 90);
   c->shared = numbers(a, r, 1, 0, 90);
+  c->apart = numbers(a, r, 1, 0, 90);
   Transfer *t = arena_array(a, Transfer, s->units);
   for (int i = 0; i < s->units; i++)
     t[i] = random_transfer(a, r, s->units);
@@ -169,12 +170,13 @@ static double price(const Chain *c, const int *first, bool *fits) {
     for (int i = 0; i < p->n_flows; i++)
       if (p->flow[i].from < first[s] && is_in(p->flow[i].reader[0], first, c, s))
         bytes += p->in_flight[s] * p->flow[i].kept;
-    bool shares =
-        is_in(p->shared[0].unit[0], first, c, s) || is_in(p->shared[0].unit[1], first, c, s);
-    if (shares) {
+    bool one = is_in(p->shared[0].unit[0], first, c, s);
+    bool other = is_in(p->shared[0].unit[1], first, c, s);
+    if (one || other) {
       sums += c->shared[0];
       bytes += p->shared[0].bytes;
     }
+    if (one != other) sums += c->apart[0];
     *fits &= bytes + passing <= p->limit[s] * (1 + 1e-9);
     double messages = over[0] + over[1] + over[2] + over[3];
     double slice = part[0] + part[1] + part[2] + p->base_seconds[s] / c->slices;

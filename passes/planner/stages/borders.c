@@ -378,6 +378,11 @@ Chain *borders_price(const Sharding *s, int axis, const Units *units, const Load
   out->weights = arena_array(a, double, n);
   out->sums = arena_array(a, double, n);
   out->shared = arena_array(a, double, b.p->n_shared);
+  out->apart = arena_array(a, double, b.p->n_shared);
+  // The partial gradient of one stage, and the sum.
+  for (int i = 0; i < b.p->n_shared; i++)
+    if (loads->of_shared[i].gradients > 0)
+      out->apart[i] = 2 * (b.p->start[1] + loads->of_shared[i].gradients * b.p->by_whole[1]);
   find_late(&b);
   add_kernels(&b);
   for (int i = 0; i < g->n_params; i++)

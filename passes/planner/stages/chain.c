@@ -119,12 +119,15 @@ static Span span_between(const Table *t, int a, int b) {
     if (reads) s.kept += f->kept;
   }
   for (int i = 0; i < p->n_shared; i++) {
-    bool has = false;
-    for (int k = 0; k < p->shared[i].n_units; k++)
-      has |= p->shared[i].unit[k] >= a && p->shared[i].unit[k] < b;
+    bool has = false, all = true;
+    for (int k = 0; k < p->shared[i].n_units; k++) {
+      bool in = p->shared[i].unit[k] >= a && p->shared[i].unit[k] < b;
+      has |= in;
+      all &= in;
+    }
     if (!has) continue;
     s.shared += p->shared[i].bytes;
-    s.sums += c->shared[i];
+    s.sums += c->shared[i] + (all ? 0 : c->apart[i]);
   }
   for (int u = a; u < b; u++)
     s.passing = fmax(s.passing, unit_passing(p, u));

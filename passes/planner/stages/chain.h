@@ -82,6 +82,7 @@ typedef struct Chain {
   // [n_units * n_stages] seconds: of a micro-batch; `sums` of a step.
   double *forward, *backward, *weights, *sums;
   double *shared; // by shared tensor of `p`: its sums
+  double *apart;  // messages of its gradients, if it is on several stages
   const Transfer *transfer;
   int n_transfers;
 } Chain;

@@ -407,6 +407,7 @@ Load placing_load(const Placing *p, const int *run_of) {
 // 1f1b, or with one: less than the passes come to, which may find a way.
 static bool solve_chain(Placing *p, Stages *out) {
   double start = clock_seconds();
+  if (p->n_runs != p->n_ranks) return false; // one rank has no rows of its own
   // Outer axes are not decided yet: their programs say what they will ask for.
   SavedSplits before = splits_save(p->s);
   const Outer *outer = outer_guess(p->s);
