@@ -130,6 +130,7 @@ StepWork *step_work_find(const Module *m, Arena *a) {
   const Graph *g = m->graphs;
   while (g && !g->entry)
     g = g->next;
+  if (!g) BUG("a module without a step");
   const uint32_t *weight_grad = find_weight_grads(g, a);
   const bool *rows = find_rows(g, a);
   for_each_op(op, g)
