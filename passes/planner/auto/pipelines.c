@@ -30,14 +30,14 @@ static double least_seconds(const ChooseOptions *o, double alone, int64_t stages
 }
 
 // Returns number i, in order of seconds, of those in `all` from `first` on that fit, with `built`
-// also of those that the search of auto has built; or NULL.
+// also of those with stages that the search of auto has built; or NULL.
 static const Candidate *fastest(const Candidates *all, int first, bool built, int i) {
   const Candidate *last = NULL;
   for (; i >= 0; i--) {
     const Candidate *next = NULL;
     for (int k = 0; k < all->n; k++) {
       const Candidate *c = &all->at[k];
-      if (k < first && !(built && c->priced > 0)) continue;
+      if (k < first && !(built && c->priced > 0 && candidate_stages(c) > 1)) continue;
       // Of equal ones the first counts first.
       bool after = !last || c->seconds > last->seconds || (c->seconds == last->seconds && c > last);
       if (c->fits && after && (!next || c->seconds < next->seconds)) next = c;
