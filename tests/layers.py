@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PUBLIC = {
     "backend/backend.h", "backend/temporary.h", "backend/validate/validate.h", "frontend/onnx.h", "frontend/onnx_tensor.h",
     "passes/cluster/cluster.h", "passes/cost/collectives.h", "passes/cost/cost.h", "passes/cost/cost_comm.h",
-    "passes/cost/cost_step.h", "passes/cost/timeline.h",
+    "passes/cost/cost_step.h", "passes/cost/price_terms.h", "passes/cost/timeline.h",
     "passes/ir/analysis/op_names.h", "passes/ir/analysis/origin.h", "passes/pass.h", "passes/passes.def", "passes/paths/path.h",
     "passes/paths/path_cost.h", "passes/paths/path_store.h", "passes/planner/annotations/annotate.h",
     "passes/planner/auto/choose.h", "passes/planner/auto/deal.h",

@@ -14,6 +14,7 @@
 #define MEMORY_ERR 1.15 // bytes of a plan by those estimated, at first
 #define ERR        0.02 // by which plans are faster than their price, at least
 #define FAR        1.1  // times the best: a price, by which no plan like it was too high
+#define EXACT      0.05 // by which plans differ from their price, if tables are right
 #define SEARCHED   1.5  // times the best: what a search improves on named plans, at most
 
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
@@ -281,14 +282,30 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     if (status == PRICE_unfit && p.inner == POINT_sp)
       return exclude(s, str_format(s->a, "it is expected to exceed the memory of %.1f GB",
                                    memory_of(s) / 1e9));
+    // What does not fit fits in more micro-batches, if at all, which take no less.
     seconds = corrected(s, &p, seconds);
     if (status == PRICE_known && seconds > FAR * worth)
       return exclude(s, str_format(s->a, "a step is expected to take %.3f ms", 1e3 * seconds));
+    if (status == PRICE_unfit && seconds > FAR * worth)
+      return exclude(s, str_format(s->a, "it is expected to exceed the memory, and to take %.3f ms",
+                                   1e3 * seconds));
   } else if (s->goes_first && s->one_stage > SEARCHED * worth) {
     return exclude(
         s, str_format(s->a, "plans without stages take %.3f ms and more", 1e3 * s->one_stage));
   }
   return NULL;
+}
+
+bool auto_covers(const AutoSearch *s, const Candidates *all) {
+  const Candidate *best = NULL;
+  double least = least_fitting(all);
+  for (int i = 0; i < all->n && !best; i++)
+    if (all->at[i].fits && all->at[i].seconds <= least) best = &all->at[i];
+  Point p;
+  if (!best || best->priced <= 0 || s->model->graphs->n_ops <= SMALL_OPS ||
+      !point_of_plan(best->plan, best->ranks, best->micro_batches, &p))
+    return false;
+  return p.stages > 1 && fabs(best->seconds / best->priced - 1) <= EXACT;
 }
 
 void auto_note(AutoSearch *s, const Candidate *c) {

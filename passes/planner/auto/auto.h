@@ -43,6 +43,10 @@ void auto_build(AutoSearch *s, Candidates *all);
 // fits; or NULL.
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth);
 
+// Whether the best plan has stages and is what the search found by tables that hold for this model:
+// other plans with stages are then no better.
+bool auto_covers(const AutoSearch *s, const Candidates *all);
+
 // Notes the price of a candidate without stages, for the estimates of others.
 void auto_note(AutoSearch *s, const Candidate *c);
 

@@ -118,7 +118,7 @@ static bool is_excluded(const ChooseOptions *o, Arena *a, AutoSearch *search, in
 void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, AutoSearch *search,
                    Candidates *all) {
   const Candidate *best = fastest(all, 0, false, 0);
-  if (!best || choice_ends(o, all)) return;
+  if (!best || choice_ends(o, all) || (search && auto_covers(search, all))) return;
   double worth = LEAST_GAIN * best->seconds;
   int first = all->n;
   // Every number of stages that may be worth it, in the micro-batches of the best and in as many as

@@ -82,7 +82,6 @@ PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
   const Table *t = tables_get(p->tables, &shape, &why);
   if (!t) return PRICE_refused;
   if (at->stages > 1) return find_deal(p, at, t, timeline, out);
-  if (t->bytes > memory_of(p)) return PRICE_unfit;
   *out = (Price){t->seconds, t->seconds};
-  return PRICE_known;
+  return t->bytes > memory_of(p) ? PRICE_unfit : PRICE_known;
 }
