@@ -24,10 +24,6 @@
 
 // -- Options -----------------------------------------------------------------------------------
 
-#undef GROUP
-#define GROUP(heading)                                                                             \
-  { .kind = OPTION_group, .name = (heading) }
-
 static const char *recompute = "none";
 static int64_t stages;
 static const char *schedule = "1f1b";
@@ -37,7 +33,6 @@ static const Option options[] = {
     GROUP("The stage"),
     NEEDED_INTEGER("ranks", 'g', &settings.ranks, "N", "ranks of a stage"),
     NEEDED_STRING("plan", 0, &settings.plan, "NAME[=N],…", "how they share its work"),
-    INTEGER("micro-batches", 0, &settings.micro_batches, "M", "of a batch"),
     STRING("cluster", 0, &settings.cluster, "NAME[:NxM]|FILE.lua",
            "the devices; by default those of the target"),
     STRING("target", 0, &settings.target_text, "cpu|cuda", "as of nnaot"),
@@ -46,19 +41,9 @@ static const Option options[] = {
     INTEGER("stages", 0, &stages, "P",
             "also deal the units to so many stages, so that a step is shortest"),
     STRING("schedule", 0, &schedule, "NAME", "of these: gpipe, 1f1b, zb-h1 or zb-h2"),
-    GROUP("The model"),
-    INTEGER("batch", 0, &settings.batch, "B", "rows of a batch, of all ranks; 0: as in the model"),
-    STRING("batch-dim", 0, &settings.batch_dim, "NAME", "the symbolic dimension that is the batch"),
-    LIST("dim", 0, &settings.dims, "NAME=VALUE", "the size of another symbolic dimension"),
-    LIST("bound", 0, &settings.bounds, "NAME=N", "the bound of a length that depends on data"),
-    FLAG("train-mode", 0, &settings.train_mode,
-         "Dropout and BatchNormalization behave as in training"),
-    STRING("dtype", 0, &settings.dtype, "f32|bf16|f16", "the type to compute in"),
-    GROUP("The step, as of nnaot"),
-    STRING("loss", 0, &settings.loss, "SPEC", "by default the model's only scalar output"),
-    STRING("optimizer", 0, &settings.optimizer, "NAME[:k=v,…]", "how weights are updated"),
-    NUMBER("clip-norm", 0, &settings.clip_norm, "X", "limit of the gradients' total norm; 0: none"),
-    LIST("freeze", 0, &settings.freeze, "GLOB", "weights that are not trained"),
+#include "option_rows.h"
+
+#include "step.def"
     GROUP("Output"),
     FLAG("json", 0, &json, "print one object: units, and the whole step without stages"),
     FLAG("time", 0, &timed,
@@ -67,27 +52,23 @@ static const Option options[] = {
 
 static const char *const level_name[N_RECOMPUTE_LEVELS] = {"none", "attention", "layer"};
 
-// Checks the words and numbers.  Returns an exit status, or 0.
-static int check(const Program *program, RecomputeLevel *level, Diag *d) {
+// Checks the options of this question; the others are checked as those of nnaot.  Returns an exit
+// status, or 0.
+static int check(const Program *program, RecomputeLevel *level, Arena *a, Diag *d) {
   Settings *s = &settings;
-  const struct {
-    const char *name;
-    int64_t value, least;
-  } numbers[] = {
-      {"ranks", s->ranks, 1}, {"micro-batches", s->micro_batches, 1}, {"batch", s->batch, 0}};
-  int status = 0;
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    if (numbers[i].value < numbers[i].least || numbers[i].value > MAX_DEVICES)
-      status = usage_error(program, "--%s must be from %" PRId64 " to %d", numbers[i].name,
-                           numbers[i].least, MAX_DEVICES);
+  s->emit = EMIT_plan;
+  s->output = "-";
+  int status = check_settings(s, a, d);
+  if (status != EXIT_SUCCESS) return status;
+  if (is_auto(s) || follows_annotations(s))
+    status = usage_error(
+        program, "--plan must be one within a stage, such as zero1=2,sp=2, not '%s'", s->plan);
   int k = 0;
   while (k < N_RECOMPUTE_LEVELS && strcmp(recompute, level_name[k]) != 0)
     k++;
   if (k == N_RECOMPUTE_LEVELS)
     status = usage_error(program, "--recompute is none, attention or layer, not '%s'", recompute);
   *level = (RecomputeLevel)k;
-  if (!str_equal(s->dtype, "f32") && !str_equal(s->dtype, "bf16") && !str_equal(s->dtype, "f16"))
-    status = usage_error(program, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
   if (!deal_knows(schedule))
     status = usage_error(program, "--schedule is gpipe, 1f1b, zb-h1 or zb-h2, not '%s'", schedule);
   if (option_given("stages") && (stages < 2 || stages > DEAL_PLACES / s->micro_batches))
@@ -97,34 +78,23 @@ static int check(const Program *program, RecomputeLevel *level, Diag *d) {
     status = usage_error(program, "--stages has no effect with --json");
   if (option_given("schedule") && !option_given("stages"))
     status = usage_error(program, "--schedule has no effect without --stages");
-  if (status) return status;
-  s->network = s->cluster;
-  return backend_target_parse(s->target_text, &s->backend.target, d) ? 0 : EXIT_FAILURE;
+  return status;
 }
 
 // -- The model and the pipeline ----------------------------------------------------------------
 
-static Module *read_front(Diag *d) {
-  const Settings *s = &settings;
-  OnnxOptions import = {.batch = s->batch,
-                        .batch_dim = s->batch_dim,
-                        .batch_first = true,
-                        .dims = s->dims.at,
-                        .n_dims = s->dims.n,
-                        .bounds = s->bounds.at,
-                        .n_bounds = s->bounds.n,
-                        .train_mode = s->train_mode,
-                        .unread = true,
-                        .weights = s->freeze.at,
-                        .n_weights = s->freeze.n,
-                        .target = &s->backend.target.target};
-  Module *m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &import, d);
-  if (!m) return NULL;
+// Returns the model before the first pass that depends on the plan; NULL after an error.
+static Module *read_front(Arena *a, Diag *d) {
+  Compiled c = {.found = {.arena = a}};
+  bool annotated = false;
+  if (!driver_import(&settings, &c, &annotated, d)) return NULL;
+  Module *m = c.m;
   m->annotations = NULL;
   PipelineOptions run = {.bisect_limit = -1, .verify_each = true};
   if (m->phase == PHASE_typed && pipeline_run(m, "simplify,raise,simplify", &run, d)) return m;
   if (m->phase != PHASE_typed)
-    diag_error(d, NULL, "'%s' is a module after 'shard': blocks are those of a model", s->model);
+    diag_error(d, NULL, "'%s' is a module after 'shard': blocks are those of a model",
+               settings.model);
   module_free(m);
   return NULL;
 }
@@ -134,8 +104,6 @@ static const char *pipeline_of(void *context, Arena *a, const char *plan, int64_
   (void)context;
   Choice c = {.name = plan, .micro_batches = micro_batches, .factoring = FACTORING_OPEN};
   if (!plan_parse(a, plan, ranks, &c.plan, d)) return NULL;
-  for (int i = 0; i < c.plan.n; i++)
-    if (!plan_known(c.plan.at[i].program, a, d)) return NULL;
   if (!factoring_number(a, &c.plan, &c.factoring, d)) return NULL;
   return train_pipeline_from(a, &settings, &c, "loss");
 }
@@ -230,10 +198,7 @@ static bool answer_blocks(RecomputeLevel level, Arena *a, Diag *d) {
                       "'%s' does not say how fast its devices are: that is memory_speed "
                       "and f32",
                       name);
-  if (s->ranks > cluster_devices(cluster))
-    return diag_error(d, NULL, "'%s' has %d device%s for %" PRId64 " ranks", name,
-                      cluster_devices(cluster), cluster_devices(cluster) == 1 ? "" : "s", s->ranks);
-  Module *front = read_front(d);
+  Module *front = read_front(a, d);
   if (!front) return false;
   TableOptions o = {.cluster = cluster, .target = target, .pipeline = pipeline_of};
   clock_t begin = clock();
@@ -265,7 +230,7 @@ static int answer(const Program *program, const char *file) {
   Diag *d = diag_new(stderr);
   Arena *a = arena_new();
   RecomputeLevel level;
-  int status = check(program, &level, d);
+  int status = check(program, &level, a, d);
   if (!status && !answer_blocks(level, a, d)) status = EXIT_FAILURE;
   arena_free(a);
   diag_free(d);
