@@ -278,7 +278,7 @@ static ChooseOptions choose_options(Common *common) {
 
 Module *driver_compile(const Settings *s, Compiled *c, const Annotations *annotations,
                        const Candidate *of, Arena *a, Diag *d) {
-  Common common = {s, c, annotations, a};
+  Common common = {.s = s, .compiled = c, .annotations = annotations, .a = a};
   PipelineOptions run = {.bisect_limit = -1, .unproved = true, .lives = of->known};
   Module *m = module_clone(c->m);
   if (pipeline_run(m, pipeline_of(&common, of), &run, d)) return m;
@@ -295,7 +295,7 @@ static bool report_failure(Common *common, const Candidate *c, Diag *d) {
 }
 
 bool driver_quick(const Settings *s, Compiled *c, Arena *a, Candidate *out) {
-  Common common = {s, c, NULL, a, .start = clock_seconds()};
+  Common common = {.s = s, .compiled = c, .a = a, .start = clock_seconds()};
   ChooseOptions o = choose_options(&common);
   return choose_quick(c->m, &o, a, out);
 }
@@ -309,7 +309,8 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
   bool may_not_fit = is_limited(s, seen->cluster) && !s->pipeline;
   if (!is_auto(s) && !may_not_fit && !s->only_priced) return true;
 
-  Common common = {s, c, annotations, a, .start = clock_seconds()};
+  Common common = {
+      .s = s, .compiled = c, .annotations = annotations, .a = a, .start = clock_seconds()};
   const Cluster *cluster = seen->cluster;
   ChooseOptions o = choose_options(&common);
   // Plans without a price cannot be compared.
