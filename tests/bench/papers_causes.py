@@ -21,6 +21,10 @@ CAUSES = {
         "large embedding gradients\", without overlap (6.2). Both are paid for each micro-batch, and the paper does "
         "not say how many there are: with 64, as in the plan that it is compared with, the price is 4.3 times that "
         "plan's; with the 16 that fit, less than twice.",
+    "mbart-16-dgx1-megatron":
+        "Sums between ranks are priced in f32, as nnaot computes them; Megatron-LM sums activations as they are, in fp16 "
+        "(_reduce of core/tensor_parallel/mappings.py). With 16 bits on all links (half_comm) the baseline takes 303 s and the "
+        "plan 129 s, 2.34 times as fast.",
     "alphafold-32-dgx1-deepspeed":
         "nnScaler does not say the stages of its plan (8.3.4, 8.3.5). With four stages in a server instead of two of two ranks, 24 "
         "of the 128 layers are 1.48 times as fast as the baseline; 128 do not fit, for 34.9 GB of activations that are saved for "
