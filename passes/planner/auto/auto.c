@@ -56,7 +56,7 @@ struct AutoSearch {
   double bytes[N_POINT_KINDS];
   double err;       // by how much plans were faster than their price
   bool goes_first;  // before candidates without stages
-  double one_stage; // seconds of the fastest of these so far; 0: none was made
+  double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
   int n_impossible, n_unlikely, n_refused, n_estimated, n_built, n_failed, n_excluded;
 };
 
@@ -260,6 +260,11 @@ void auto_build(AutoSearch *s, Candidates *all) {
 
 // -- What the search says ----------------------------------------------------------------------
 
+// Notes the seconds of a named plan without stages.
+static void note_one_stage(AutoSearch *s, double seconds) {
+  if (s->one_stage <= 0 || seconds < s->one_stage) s->one_stage = seconds;
+}
+
 static const char *exclude(AutoSearch *s, const char *why) {
   s->n_excluded++;
   return why;
@@ -278,6 +283,8 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     if (b.seconds > worth)
       return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b.seconds));
     if (s->goes_first) status = price_point(s, &p, false, &seconds);
+    // Searches are judged by what named plans take, also by one that is only priced, or does not fit.
+    if (s->prices && status >= PRICE_unfit && p.stages == 1) note_one_stage(s, seconds);
     // The space has it with other numbers of micro-batches, which need less.
     if (status == PRICE_unfit && p.inner == POINT_sp)
       return exclude(s, str_format(s->a, "it is expected to exceed the memory of %.1f GB",
@@ -313,7 +320,7 @@ void auto_note(AutoSearch *s, const Candidate *c) {
   double seconds;
   if (!c->made || !point_of_plan(c->plan, c->ranks, c->micro_batches, &p) || p.stages > 1) return;
   if (price_point(s, &p, false, &seconds) == PRICE_known) note_built(s, &p, seconds, c);
-  if (s->one_stage <= 0 || c->seconds < s->one_stage) s->one_stage = c->seconds;
+  note_one_stage(s, c->seconds);
 }
 
 Bound auto_bound_of(const AutoSearch *s, const Point *p) {
