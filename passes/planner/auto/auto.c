@@ -31,7 +31,7 @@ typedef struct Correction {
 } Correction;
 
 // The number by which a point is in the heap.
-typedef enum Tier { TIER_bound, TIER_closed, TIER_priced } Tier;
+typedef enum Tier { TIER_bound, TIER_borrowed, TIER_closed, TIER_priced } Tier;
 
 // A point, and its numbers so far.
 typedef struct Priced {
@@ -39,6 +39,7 @@ typedef struct Priced {
   Bound bound;
   Tier tier;
   double seconds; // of that tier, but the first
+  int lender;     // the table that it borrowed from; -1: none
   bool out;       // the bound proves that it lacks memory
   bool dropped;   // it lacks memory, or is refused, by tables or an estimate
   bool built;
@@ -143,7 +144,7 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
   AutoSearch *s = arena_one(a, AutoSearch);
   *s = (AutoSearch){.model = model, .o = o, .a = a, .work = find_work(model, o, a)};
   if (!s->work) return NULL;
-  s->prices = prices_new(model, o, a);
+  s->prices = prices_new(model, o, s->work, a);
   SpaceOptions space = {.ranks = o->ranks,
                         .rows = o->batch,
                         .micro_batches = o->micro_batches,
@@ -153,7 +154,7 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
   space_list(&space, a, &points);
   s->heap = arena_array(a, int, points.n);
   for (int i = 0; i < points.n; i++) {
-    Priced p = {.at = points.at[i], .bound = bound_find(s->work, c, &points.at[i])};
+    Priced p = {.at = points.at[i], .bound = bound_find(s->work, c, &points.at[i]), .lender = -1};
     p.out = p.bound.lasting > memory_of(s);
     s->n_impossible += p.out;
     vec_push(a, &s->points, p);
@@ -232,12 +233,20 @@ static void build_point(AutoSearch *s, Priced *p, Candidates *all) {
     heap_push(s, s->heap[i]);
 }
 
-// Gives a point its number of the next tier, and puts it back; or drops it.
+// Gives a point its number of the next tier, or a nearer one of borrowed costs, and puts it back;
+// or drops it.
 static void raise_tier(AutoSearch *s, int i) {
   Priced *p = &s->points.at[i];
-  PriceStatus status = price_point(s, &p->at, p->tier == TIER_bound, &p->seconds);
+  PriceStatus status = PRICE_unknown;
+  Tier to = TIER_borrowed;
   s->n_estimated += p->tier == TIER_bound;
-  p->tier++;
+  if (s->prices && p->tier <= TIER_borrowed)
+    status = prices_borrow(s->prices, &p->at, &p->lender, &p->seconds);
+  if (status == PRICE_unknown) {
+    to = p->tier < TIER_closed ? TIER_closed : TIER_priced;
+    status = price_point(s, &p->at, to == TIER_closed, &p->seconds);
+  }
+  p->tier = to;
   p->dropped = status != PRICE_known;
   s->n_unlikely += status == PRICE_unfit;
   s->n_refused += status == PRICE_refused;
@@ -283,7 +292,8 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     if (b.seconds > worth)
       return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b.seconds));
     if (s->goes_first) status = price_point(s, &p, false, &seconds);
-    // Searches are judged by what named plans take, also by one that is only priced, or does not fit.
+    // Searches are judged by what named plans take, also by one that is only priced, or does not
+    // fit.
     if (s->prices && status >= PRICE_unfit && p.stages == 1) note_one_stage(s, seconds);
     // The space has it with other numbers of micro-batches, which need less.
     if (status == PRICE_unfit && p.inner == POINT_sp)

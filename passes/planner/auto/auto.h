@@ -1,8 +1,9 @@
 // The best-first search of `--plan auto`: over points (space.h), priced in tiers.
 //
 //     tier 1   bound       no plan of the point is below it (bounds.h)           all points
-//     tier 2   closed      the best deal of units by the closed form (prices.h)  points below the best
-//     tier 3   priced      the timeline of that deal                             the same
+//     tier 2   borrowed    a bound by the table of another point (borrowed.h)    points below the best
+//     tier 3   closed      the best deal of units by the closed form (prices.h)  the same
+//     tier 4   priced      the timeline of that deal                             the same
 //     built                compiled through all passes                           a few, the lowest price first
 //
 // A heap has each point under its latest number. A point that comes out with a price is built; the

@@ -4,18 +4,25 @@
 
 #include <math.h>
 
+#include "borrowed.h"
 #include "deal.h"
 #include "pass.h"
 #include "tables.h"
 
+// Of a table by those borrowed, at least: kernels do not divide exactly.
+#define LENT_BYTES   1.1
+#define LENT_SECONDS 0.99
+
 struct Prices {
   const ChooseOptions *o;
+  const StepWork *work;
   Arena *a;
   Module *front;
   Tables *tables;
+  Lenders lenders;
 };
 
-Prices *prices_new(const Module *model, const ChooseOptions *o, Arena *a) {
+Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *w, Arena *a) {
   FILE *nowhere = o->tables && model->phase == PHASE_typed ? fopen("/dev/null", "w") : NULL;
   if (!nowhere) return NULL;
   Diag *d = diag_new(nowhere);
@@ -31,7 +38,7 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, Arena *a) {
   }
   Prices *p = arena_one(a, Prices);
   TableOptions t = {o->cluster, o->target, o->tables, o->context};
-  *p = (Prices){o, a, front, tables_new(front, &t, a)};
+  *p = (Prices){o, w, a, front, tables_new(front, &t, a), {0}};
   return p;
 }
 
@@ -47,41 +54,96 @@ static double memory_of(const Prices *p) {
   return p->o->limited && p->o->cluster->memory > 0 ? p->o->cluster->memory : INFINITY;
 }
 
-// Prices a deal of the table's units to stages.
-static PriceStatus find_deal(const Prices *p, const Point *at, const Table *t, bool timeline,
+// Prices a deal of units to stages.
+static PriceStatus find_deal(const Point *at, const UnitCosts *units, double memory, bool timeline,
                              Price *out) {
   static const StagedKind kind[N_POINT_KINDS] = {STAGED_1f1b, STAGED_zb_h1, STAGED_zb_h2,
                                                  STAGED_interleaved};
-  DealProblem problem = {.units = &t->costs,
+  DealProblem problem = {.units = units,
                          .kind = kind[at->kind],
                          .stages = at->stages,
                          .chunks = at->chunks,
                          .micro_batches = at->micro_batches,
-                         .memory = memory_of(p)};
+                         .memory = memory};
   Arena *scratch = arena_new();
   Deal deal;
   double peak;
   bool ok = deal_find(&problem, scratch, &deal);
   if (ok) out->bound = deal.bound;
   if (ok && timeline)
-    ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &peak) && peak <= memory_of(p);
+    ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &peak) && peak <= memory;
   arena_free(scratch);
   return ok ? PRICE_known : PRICE_unfit;
 }
 
-PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
-  *out = (Price){0};
-  if (at->stages > 1 && tables_blocks(p->tables)->n_units < at->stages * at->chunks)
-    return PRICE_unknown;
+static bool has_units(const Prices *p, const Point *at) {
+  return at->stages == 1 || tables_blocks(p->tables)->n_units >= at->stages * at->chunks;
+}
+
+// The table of the point's plan inside of a stage. NULL: the passes refuse it.
+static const Table *table_of(Prices *p, const Point *at) {
   Point inside = *at;
   inside.stages = inside.chunks = 1;
   inside.kind = POINT_1f1b;
   const char *why;
+  int built = tables_built(p->tables);
   TableShape shape = {point_plan(p->a, &inside), (int64_t)at->replicas * at->tensor,
                       at->micro_batches, RECOMPUTE_none};
   const Table *t = tables_get(p->tables, &shape, &why);
+  if (t && tables_built(p->tables) > built) vec_push(p->a, &p->lenders, (Lender){inside, t});
+  return t;
+}
+
+PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
+  *out = (Price){0};
+  if (!has_units(p, at)) return PRICE_unknown;
+  const Table *t = table_of(p, at);
   if (!t) return PRICE_refused;
-  if (at->stages > 1) return find_deal(p, at, t, timeline, out);
+  if (at->stages > 1) return find_deal(at, &t->costs, memory_of(p), timeline, out);
   *out = (Price){t->seconds, t->seconds};
   return t->bytes > memory_of(p) ? PRICE_unfit : PRICE_known;
+}
+
+// The number of the nearest table; -1: none bounds the point's costs.
+static int find_lender(const Prices *p, const Point *at) {
+  int best = -1;
+  for (int i = 0; i < p->lenders.n; i++) {
+    const Lender *l = &p->lenders.at[i];
+    if (can_lend(l, at) && (best < 0 || is_nearer(l, &p->lenders.at[best]))) best = i;
+  }
+  return best;
+}
+
+// Makes a table that bounds the costs of all points with as many tensor ranks: that of all ranks in
+// the fewest parts of the batch.
+static void make_lender(Prices *p, const Point *at) {
+  Point q = *at;
+  q.stages = q.chunks = 1;
+  q.replicas = (int)(p->o->ranks / ((int64_t)2 * at->tensor * at->context * at->experts));
+  q.micro_batches = 2;
+  q.zero = at->zero > 1 ? 1 : at->zero;
+  if (q.replicas > 1 && at->replicas > 1) table_of(p, &q);
+}
+
+PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
+  if (!has_units(p, at)) return PRICE_unknown;
+  int i = find_lender(p, at), before = *from;
+  if (i < 0) {
+    make_lender(p, at);
+    i = find_lender(p, at);
+  }
+  if (i < 0 || i == before) return PRICE_unknown;
+  const Lender *l = &p->lenders.at[i];
+  *from = i;
+  if (at->stages == 1) {
+    *bound = LENT_SECONDS * borrow_seconds(l, at, p->work, p->o->cluster);
+    return PRICE_known;
+  }
+  Arena *scratch = arena_new();
+  UnitCosts units = borrow_costs(l, at, p->work, p->o->cluster, scratch);
+  Price price = {0};
+  PriceStatus status = find_deal(at, &units, LENT_BYTES * memory_of(p), false, &price);
+  *bound = LENT_SECONDS * price.bound;
+  arena_free(scratch);
+  return status;
 }

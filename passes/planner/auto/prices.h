@@ -1,5 +1,6 @@
 // The price of a point from tables of the model's units (tables.h): before its plan is compiled.
 //
+//     borrowed         a bound, by the table of another point (borrowed.h)
 //     with stages      the best deal of units to stages (deal.h): a bound by the closed form of the
 //                      schedule, then the deal's timeline
 //     without stages   the simulated step of cut-outs, extended to all layers
@@ -12,11 +13,12 @@
 
 #include "choose.h"
 #include "point.h"
+#include "step_work.h"
 
 typedef struct Prices Prices;
 
 // NULL: the model has no tables.
-Prices *prices_new(const Module *model, const ChooseOptions *o, Arena *a);
+Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *w, Arena *a);
 void prices_free(Prices *p);
 
 typedef enum PriceStatus {
@@ -32,6 +34,11 @@ typedef struct Price {
 
 // With `timeline` also the seconds.
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out);
+
+// A bound by the nearest table that is there, or one that is made for many points. *from: the
+// number of that table; -1 before the first call. PRICE_unknown: there is none that is nearer than
+// *from.
+PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound);
 
 int prices_tables(const Prices *p); // plans inside of stages that were priced
 

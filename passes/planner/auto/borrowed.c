@@ -1,0 +1,108 @@
+// See borrowed.h.
+
+#include "borrowed.h"
+
+#include <math.h>
+
+#include "bounds.h"
+
+// Parts of the batch on the ranks of a stage, one after the other.
+static int64_t row_parts(const Point *p) {
+  return p->replicas * p->micro_batches;
+}
+
+bool can_lend(const Lender *l, const Point *at) {
+  const Point *from = &l->at;
+  bool same_inner = from->inner == at->inner || from->tensor == 1;
+  // Costs in the loop do not depend on ZeRO-1; those of ZeRO-2 and 3 have collectives beside.
+  bool same_state = at->zero > 1 ? from->zero == 1 : from->zero == at->zero;
+  return same_inner && same_state && from->micro_batches > 1 && from->context == at->context &&
+         from->experts == at->experts && (from->replicas > 1) == (at->replicas > 1) &&
+         at->tensor % from->tensor == 0 && row_parts(from) <= row_parts(at);
+}
+
+bool is_nearer(const Lender *l, const Lender *than) {
+  if (l->at.tensor != than->at.tensor) return l->at.tensor > than->at.tensor;
+  return row_parts(&l->at) > row_parts(&than->at);
+}
+
+// What the point has of the lender's work of a micro-batch.
+static double work_share(const Lender *l, const Point *at) {
+  return (double)row_parts(&l->at) / (double)row_parts(at) * l->at.tensor / at->tensor;
+}
+
+// The same of the sums over replicas of one weight.
+static double sums_share(const Lender *l, const Point *at, const Cluster *c) {
+  double from = ring_seconds(c, 1.0 / l->at.tensor, l->at.replicas, l->at.tensor);
+  double to = ring_seconds(c, 1.0 / at->tensor, at->replicas, at->tensor);
+  return from > 0 ? to / from : 0;
+}
+
+static double update_share(const Lender *l, const Point *at) {
+  double parts = at->zero ? (double)l->at.replicas / at->replicas : 1;
+  return parts * l->at.tensor / at->tensor;
+}
+
+static double lasting_share(const Lender *l, const Point *at, const StepWork *w, const Cluster *c) {
+  Point from = l->at, to = *at;
+  from.stages = to.stages = 1;
+  double bytes = bound_find(w, c, &from).lasting;
+  return bytes > 0 ? bound_find(w, c, &to).lasting / bytes : 0;
+}
+
+UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, const Cluster *c,
+                       Arena *a) {
+  const UnitCosts *from = &l->table->costs;
+  double work = work_share(l, at), sums = sums_share(l, at, c), update = update_share(l, at);
+  double lasting = lasting_share(l, at, w, c);
+  UnitCost *unit = arena_array(a, UnitCost, from->n);
+  for (int i = 0; i < from->n; i++) {
+    UnitCost *u = &unit[i];
+    *u = from->at[i];
+    double *by_work[] = {&u->forward, &u->backward,   &u->weight_grad, &u->waiting,
+                         &u->handed,  &u->working[0], &u->working[1]};
+    for (size_t k = 0; k < sizeof by_work / sizeof *by_work; k++)
+      *by_work[k] *= work;
+    for (int k = 0; k < N_RECOMPUTE_LEVELS; k++) {
+      u->kept[k] *= work;
+      u->again[k] *= work;
+      u->again_working[k] *= work;
+    }
+    u->lasting *= lasting;
+    u->updating *= lasting;
+    u->sums *= sums;
+    u->update *= update;
+  }
+  UnitCosts out = *from;
+  out.at = unit;
+  out.tied_lasting *= lasting;
+  // Transfers between stages may be within a node, where those of the lender are not.
+  if (at->replicas * at->tensor != l->at.replicas * l->at.tensor) {
+    out.hop_start = 0;
+    out.hop_seconds_per_byte = 0;
+    out.tied_sums = 0;
+  }
+  return out;
+}
+
+double borrow_seconds(const Lender *l, const Point *at, const StepWork *w, const Cluster *c) {
+  const UnitCosts *from = &l->table->costs;
+  double loop = 0, sums = 0, update = 0, m = (double)at->micro_batches;
+  for (int i = 0; i < from->n; i++) {
+    loop += from->at[i].forward + from->at[i].backward + from->at[i].weight_grad;
+    sums += from->at[i].sums;
+    update += from->at[i].update;
+  }
+  loop *= m * work_share(l, at);
+  sums *= sums_share(l, at, c);
+  update *= update_share(l, at);
+  if (at->zero > 1) {
+    // Gradients are added up in every micro-batch; ZeRO-3 gathers weights in forward and backward.
+    double bytes = m * w->gradients * (c->half_comm ? 0.5 : 1);
+    if (at->zero > 2) bytes += 2 * m * w->low_weights;
+    double traffic = ring_seconds(c, bytes / at->tensor, at->replicas, at->tensor);
+    return fmax(loop, traffic) + update;
+  }
+  // One micro-batch: sums run beside backward.
+  return at->micro_batches == 1 ? fmax(loop, sums) : loop + sums + update;
+}
