@@ -279,6 +279,16 @@ static const char *exclude(AutoSearch *s, const char *why) {
   return why;
 }
 
+// Whether a search without stages finds no plan as good, as all named ones are slow.
+static bool has_slow_ones(const AutoSearch *s, double worth) {
+  return s->goes_first && s->one_stage > SEARCHED * worth;
+}
+
+static const char *exclude_slow(AutoSearch *s) {
+  return exclude(
+      s, str_format(s->a, "plans without stages take %.3f ms and more", 1e3 * s->one_stage));
+}
+
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   Point p;
   if (worth <= 0) return NULL;
@@ -291,6 +301,8 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
                                    b.lasting / 1e9));
     if (b.seconds > worth)
       return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b.seconds));
+    // Such plans differ from named ones in a few layers.
+    if (p.stages == 1 && p.inner != POINT_sp && has_slow_ones(s, worth)) return exclude_slow(s);
     if (s->goes_first) status = price_point(s, &p, false, &seconds);
     // Searches are judged by what named plans take, also by one that is only priced, or does not
     // fit.
@@ -306,9 +318,8 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     if (status == PRICE_unfit && seconds > FAR * worth)
       return exclude(s, str_format(s->a, "it is expected to exceed the memory, and to take %.3f ms",
                                    1e3 * seconds));
-  } else if (s->goes_first && s->one_stage > SEARCHED * worth) {
-    return exclude(
-        s, str_format(s->a, "plans without stages take %.3f ms and more", 1e3 * s->one_stage));
+  } else if (has_slow_ones(s, worth)) {
+    return exclude_slow(s);
   }
   return NULL;
 }
