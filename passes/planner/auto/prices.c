@@ -37,7 +37,7 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
     return NULL;
   }
   Prices *p = arena_one(a, Prices);
-  TableOptions t = {o->cluster, o->target, o->tables, o->context};
+  TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths};
   *p = (Prices){o, w, a, front, tables_new(front, &t, a), {0}};
   return p;
 }

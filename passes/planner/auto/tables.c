@@ -41,7 +41,7 @@ static bool build(Tables *t, const TableShape *shape, const char *plan, const in
   if (!f) BUG("no memory for messages");
   Diag *d = diag_new(f);
   Module *m = cut_out(t->blocks, keep);
-  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .out = f};
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .out = f, .paths = t->o.paths};
   const char *text = t->o.pipeline(t->o.context, a, plan, shape->ranks, shape->micro_batches, d);
   t->n_built++;
   bool ok = text && pipeline_run(m, text, &run, d);

@@ -49,6 +49,7 @@ typedef struct TableOptions {
   Target target;
   TablePipeline *pipeline;
   void *context;
+  struct PathStore *paths; // of all cut-outs (paths/path_store.h), or NULL
 } TableOptions;
 
 typedef struct Tables Tables;
