@@ -219,8 +219,8 @@ static void show_progress(void *context, const Candidate *c, double bound) {
   if (!isatty(STDERR_FILENO)) return;
   fprintf(stderr, "\r\033[K%d plan%s in %.0f s", common->n, common->n == 1 ? "" : "s",
           clock_seconds() - common->start);
-  if (common->best) fprintf(stderr, ": %s %.3f ms", common->best, 1e3 * common->least);
-  if (bound > 0) fprintf(stderr, ", none below %.3f ms", 1e3 * bound);
+  if (common->best) fprintf(stderr, ": %s %.4g ms", common->best, 1e3 * common->least);
+  if (bound > 0) fprintf(stderr, ", none below %.4g ms", 1e3 * bound);
   fflush(stderr);
 }
 
@@ -229,13 +229,14 @@ static void say_certificate(const Certificate *c, const char *plan, int64_t micr
   if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
   if (!c->points || c->best <= 0 || c->bound <= 0) return;
   double least = c->priced > 0 && c->priced < c->best ? c->priced : c->best;
-  fprintf(stderr,
-          "%s in %" PRId64
-          " micro-batch%s: %.3f ms; of %d plans considered none is priced more than "
-          "%.1f %% better, and none can be more than %.0f %% better%s\n",
-          plan, micro_batches, micro_batches == 1 ? "" : "es", 1e3 * c->best, c->points,
-          100 * (1 - least / c->best), ceil(100 * (1 - c->bound / c->best)),
-          c->stopped ? " (the search ended early)" : "");
+  fprintf(stderr, "%s in %" PRId64 " micro-batch%s: %.4g ms; of %d plans considered ", plan,
+          micro_batches, micro_batches == 1 ? "" : "es", 1e3 * c->best, c->points);
+  if (c->unpriced)
+    fprintf(stderr, "%d that may be better have no price, ", c->unpriced);
+  else
+    fprintf(stderr, "none is priced more than %.1f %% better, ", 100 * (1 - least / c->best));
+  fprintf(stderr, "and none can be more than %.0f %% better%s\n",
+          ceil(100 * (1 - c->bound / c->best)), c->stopped ? " (the search ended early)" : "");
 }
 
 // Whether the memory of the given cluster is a limit.
@@ -256,6 +257,7 @@ static ChooseOptions choose_options(Common *common) {
   ChooseOptions o = {.ranks = s->ranks,
                      .micro_batches = s->is_cut ? s->asked.micro_batches : 0,
                      .batch = s->batch,
+                     .accumulate = s->accumulate,
                      .cluster = cluster,
                      .limited = is_limited(s, cluster),
                      .target = s->backend.target.target,

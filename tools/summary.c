@@ -365,18 +365,19 @@ static void add_certificate(StrBuf *b, const Summary *s) {
   const Certificate *c = &s->certificate;
   bool known = c->best > 0 && c->bound > 0;
   if (!c->points) return;
-  strbuf_addf(b,
-              "  \"certificate\": {\"points\": %d, \"impossible\": %d, \"unlikely\": %d, "
-              "\"refused\": %d, \"tables\": %d, \"estimated\": %d, \"built\": %d, \"failed\": %d, "
-              "\"excluded\": %d,\n",
-              c->points, c->impossible, c->unlikely, c->refused, c->tables, c->estimated, c->built,
-              c->failed, c->excluded);
+  strbuf_addf(
+      b,
+      "  \"certificate\": {\"points\": %d, \"impossible\": %d, \"unlikely\": %d, "
+      "\"refused\": %d, \"tables\": %d, \"estimated\": %d, \"unpriced\": %d, \"built\": %d, "
+      "\"failed\": %d, \"excluded\": %d,\n",
+      c->points, c->impossible, c->unlikely, c->refused, c->tables, c->estimated, c->unpriced,
+      c->built, c->failed, c->excluded);
   strbuf_addf(b,
               "    \"best_ms\": %s, \"priced_ms\": %s, \"bound_ms\": %s, \"gap\": %s, "
               "\"binds\": %s, \"stopped\": %s},\n",
               ms_text(b->arena, c->best > 0, c->best), ms_text(b->arena, c->priced > 0, c->priced),
               ms_text(b->arena, c->bound > 0, c->bound),
-              known ? str_format(b->arena, "%.6f", c->best / c->bound - 1) : "null",
+              known ? str_format(b->arena, "%.6f", 1 - c->bound / c->best) : "null",
               c->binds ? json_string(b->arena, c->binds) : "null", c->stopped ? "true" : "false");
 }
 

@@ -127,7 +127,7 @@ static const StepWork *find_work(const Module *model, const ChooseOptions *o, Ar
   Module *m = module_clone(model);
   const StepWork *work = NULL;
   if (pipeline_run(m, o->pipeline(o->context, &one), &run, d) && m->phase >= PHASE_local)
-    work = step_work_find(m, a);
+    work = step_work_find(m, o->accumulate > 1 ? o->accumulate : 1, a);
   module_free(m);
   diag_free(d);
   fclose(nowhere);
@@ -369,7 +369,9 @@ Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
     const Priced *p = &s->points.at[i];
     if (p->out || p->built || is_tried(all, &p->at)) continue;
     double key = key_of(s, p);
-    if (!p->dropped && (c.priced <= 0 || key < c.priced)) c.priced = key;
+    bool priced = !p->dropped && p->tier > TIER_bound;
+    if (priced && (c.priced <= 0 || key < c.priced)) c.priced = key;
+    c.unpriced += p->tier == TIER_bound && (best <= 0 || key < best);
     if (c.bound > 0 && p->bound.seconds >= c.bound) continue;
     c.bound = p->bound.seconds;
     c.binds = bound_binds(&p->bound);
@@ -378,7 +380,7 @@ Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
   if (best > 0 && (c.bound <= 0 || c.bound > best)) c.bound = best;
   c.best = best;
   c.tables = s->prices ? prices_tables(s->prices) : 0;
-  c.stopped = choice_ends(s->o, all);
+  c.stopped = s->o->ended && *s->o->ended;
   return c;
 }
 

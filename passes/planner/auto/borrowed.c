@@ -87,7 +87,7 @@ UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, cons
 
 double borrow_seconds(const Lender *l, const Point *at, const StepWork *w, const Cluster *c) {
   const UnitCosts *from = &l->table->costs;
-  double loop = 0, sums = 0, update = 0, m = (double)at->micro_batches;
+  double loop = 0, sums = 0, update = 0, m = step_slices(w, at->micro_batches);
   for (int i = 0; i < from->n; i++) {
     loop += from->at[i].forward + from->at[i].backward + from->at[i].weight_grad;
     sums += from->at[i].sums;
@@ -104,5 +104,5 @@ double borrow_seconds(const Lender *l, const Point *at, const StepWork *w, const
     return fmax(loop, traffic) + update;
   }
   // One micro-batch: sums run beside backward.
-  return at->micro_batches == 1 ? fmax(loop, sums) : loop + sums + update;
+  return m <= 1 ? fmax(loop, sums) : loop + sums + update;
 }

@@ -41,7 +41,7 @@ static double lasting_bytes(const StepWork *w, const Point *p) {
   if (p->zero == 1 || p->zero == 2) weights = fmin(weights, w->low_weights + weights / p->replicas);
   if (p->zero == 3) weights /= p->replicas;
   if (p->zero) states /= p->replicas;
-  if (p->zero > 1 || p->micro_batches == 1) gradients = 0;
+  if (p->zero > 1 || step_slices(w, p->micro_batches) <= 1) gradients = 0;
   return (weights + states + gradients) / (p->stages * p->tensor);
 }
 
@@ -50,7 +50,7 @@ Bound bound_find(const StepWork *w, const Cluster *c, const Point *p) {
   for (int i = 0; i < N_WORK_PHASES; i++)
     flops += w->product_flops[i];
   double of_stage = peak * p->replicas * p->tensor;
-  double work = flops / of_stage, after = least_after(w, c, p);
+  double work = flops * (double)w->batches / of_stage, after = least_after(w, c, p);
   double lead = w->product_flops[PHASE_OF_forward] / of_stage / (double)p->micro_batches;
   Bound b = {.compute = work / p->stages, .lasting = lasting_bytes(w, p)};
   // Chunks begin earlier, and each stage has some of them first.
@@ -58,7 +58,7 @@ Bound bound_find(const StepWork *w, const Cluster *c, const Point *p) {
     b.fill = fmax(least_pipeline(work, lead, p->stages) - b.compute, 0);
   b.after = after / p->stages;
   // One micro-batch without stages: sums run beside backward.
-  bool beside = p->stages == 1 && p->micro_batches == 1;
+  bool beside = p->stages == 1 && step_slices(w, p->micro_batches) <= 1;
   b.seconds = b.compute + (beside ? 0 : fmax(b.fill, b.after));
   if (beside) b.seconds = fmax(b.compute, b.after);
   return b;

@@ -92,6 +92,7 @@ typedef struct Certificate {
   double bound;      // least seconds of any plan of the space; 0: unknown
   double priced;     // least price, or estimate, of the plans that were not compiled; 0: none
   const char *binds; // the largest term of that bound (bounds.h)
+  int unpriced;      // points without a price, that may be better than the best plan
   bool stopped;      // the choice ended early
 } Certificate;
 
@@ -118,7 +119,8 @@ typedef struct ChooseOptions {
   int64_t micro_batches; // 0: as many as memory or stages need
   int64_t batch;         // rows; 0: unknown, and not divided then
   const Cluster *cluster;
-  bool limited; // the memory of its devices is a limit
+  bool limited;       // the memory of its devices is a limit
+  int64_t accumulate; // batches per update; 0: 1
   Target target;
   const char *const *plans; // the only candidates, `n_plans` of them; NULL: all known ones
   int n_plans;
@@ -127,6 +129,7 @@ typedef struct ChooseOptions {
   MakePipeline *pipeline;
   MakeTablePipeline *tables; // NULL: plans are not priced before they are compiled
   StopChoice *stop;          // NULL: all are considered
+  bool *ended;               // set by choose_plan if that ended it
   ShowProgress *progress;    // or NULL
   double bound;              // for that; known to the search
   RunOptions *run;           // NULL: fast options, as modules are only priced

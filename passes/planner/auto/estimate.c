@@ -27,11 +27,11 @@ static double idle_seconds(const Point *p, double f, double b, double w, double 
 }
 
 // Micro-batches whose activations a stage has at the same time, at most.
-static double in_flight(const Point *p) {
+static double in_flight(const StepWork *w, const Point *p) {
   double most = p->stages;
   if (p->kind == POINT_zb_h2) most = 2 * p->stages - 1;
   if (p->kind == POINT_interleaved) most += (double)(p->stages - 1) / p->chunks;
-  return fmin(most, (double)p->micro_batches);
+  return fmin(most, step_slices(w, p->micro_batches));
 }
 
 // The bytes of the rank with the most, at first or at last.
@@ -44,10 +44,11 @@ static double bytes_of(const StepWork *w, const Point *p, double share) {
   double parts = (double)p->stages * p->tensor, replicas = p->zero ? p->replicas : 1;
   double low = w->narrow ? w->low_weights : 0;
   double lasting = (w->weights + low) / (p->zero == 3 ? replicas : 1) + w->states / replicas;
-  if (p->micro_batches > 1 || p->stages > 1) lasting += w->gradients / (p->zero > 1 ? replicas : 1);
+  if (step_slices(w, p->micro_batches) > 1 || p->stages > 1)
+    lasting += w->gradients / (p->zero > 1 ? replicas : 1);
   double saved = w->saved * share / p->stages * (split ? LATER : 1);
   double last = LOGITS * w->largest * share * p->tensor;
-  double slices = in_flight(p);
+  double slices = in_flight(w, p);
   return lasting / parts + saved * slices + last * (split ? slices : 1);
 }
 
@@ -63,7 +64,8 @@ static double after_seconds(const StepWork *w, const Cluster *c, const Point *p,
 
 Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
   Device d = cluster_least(c);
-  double m = (double)p->micro_batches, rows = 1 / (p->replicas * m), share = rows / p->tensor;
+  double m = step_slices(w, p->micro_batches);
+  double rows = 1 / ((double)p->replicas * (double)p->micro_batches), share = rows / p->tensor;
   // A micro-batch on all stages.
   double of[N_WORK_PHASES];
   for (int i = 0; i < PHASE_OF_update; i++)
@@ -90,7 +92,7 @@ Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
   double traffic = 0;
   if (p->zero == 3)
     traffic += 2 * m * ring_seconds(c, w->low_weights / p->tensor, p->replicas, p->tensor);
-  if (p->zero > 1 || (p->stages == 1 && p->micro_batches == 1)) {
+  if (p->zero > 1 || (p->stages == 1 && m <= 1)) {
     traffic += m * sums;
     sums = 0;
   }

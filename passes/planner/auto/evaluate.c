@@ -290,7 +290,9 @@ bool any_fits(const Candidates *all) {
 }
 
 bool choice_ends(const ChooseOptions *o, const Candidates *all) {
-  return o->stop && any_fits(all) && o->stop(o->context);
+  bool ends = o->stop && any_fits(all) && o->stop(o->context);
+  if (ends && o->ended) *o->ended = true;
+  return ends;
 }
 
 bool any_alike(const Candidates *all) {

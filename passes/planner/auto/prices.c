@@ -55,15 +55,15 @@ static double memory_of(const Prices *p) {
 }
 
 // Prices a deal of units to stages.
-static PriceStatus find_deal(const Point *at, const UnitCosts *units, double memory, bool timeline,
-                             Price *out) {
+static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
+                             double memory, bool timeline, Price *out) {
   static const StagedKind kind[N_POINT_KINDS] = {STAGED_1f1b, STAGED_zb_h1, STAGED_zb_h2,
                                                  STAGED_interleaved};
   DealProblem problem = {.units = units,
                          .kind = kind[at->kind],
                          .stages = at->stages,
                          .chunks = at->chunks,
-                         .micro_batches = at->micro_batches,
+                         .micro_batches = p->work->batches * at->micro_batches,
                          .memory = memory};
   Arena *scratch = arena_new();
   Deal deal;
@@ -99,7 +99,7 @@ PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
   if (!has_units(p, at)) return PRICE_unknown;
   const Table *t = table_of(p, at);
   if (!t) return PRICE_refused;
-  if (at->stages > 1) return find_deal(at, &t->costs, memory_of(p), timeline, out);
+  if (at->stages > 1) return find_deal(p, at, &t->costs, memory_of(p), timeline, out);
   *out = (Price){t->seconds, t->seconds};
   return t->bytes > memory_of(p) ? PRICE_unfit : PRICE_known;
 }
@@ -142,7 +142,7 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
   Arena *scratch = arena_new();
   UnitCosts units = borrow_costs(l, at, p->work, p->o->cluster, scratch);
   Price price = {0};
-  PriceStatus status = find_deal(at, &units, LENT_BYTES * memory_of(p), false, &price);
+  PriceStatus status = find_deal(p, at, &units, LENT_BYTES * memory_of(p), false, &price);
   *bound = LENT_SECONDS * price.bound;
   arena_free(scratch);
   return status;

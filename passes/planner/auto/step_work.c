@@ -125,8 +125,9 @@ static void add_saved(StepWork *w, const Graph *g, Arena *a) {
   }
 }
 
-StepWork *step_work_find(const Module *m, Arena *a) {
+StepWork *step_work_find(const Module *m, int64_t batches, Arena *a) {
   StepWork *w = arena_one(a, StepWork);
+  w->batches = batches;
   const Graph *g = m->graphs;
   while (g && !g->entry)
     g = g->next;

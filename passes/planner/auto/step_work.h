@@ -45,10 +45,16 @@ typedef struct StepWork {
   double saved;                      // bytes from forward to backward, of all rows
   double weights, states, gradients; // bytes; gradients: of trained weights, in f32
   double low_weights;                // bytes of trained weights in the type of products
+  int64_t batches;                   // per update; the rows and flops above are those of one
 } StepWork;
 
+// Micro-batches of a step: those of all its batches.
+static inline double step_slices(const StepWork *w, int64_t micro_batches) {
+  return (double)(w->batches * micro_batches);
+}
+
 // Reads the graph of a step on one rank, from PHASE_local on, with its kernels fused.
-StepWork *step_work_find(const Module *m, Arena *a);
+StepWork *step_work_find(const Module *m, int64_t batches, Arena *a);
 
 // Seconds of a phase of one micro-batch, on a device that has this share of the rows' work (of rows
 // and of ranks inside of layers), and one of `parts` of each weight.
