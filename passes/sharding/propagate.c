@@ -199,6 +199,16 @@ static int letter_of_result(const Sharding *s, Op *op, int axis) {
   return -1;
 }
 
+// Whether the value is the gradient of a weight, or a view of it: only updates read it.
+static bool is_whole_gradient(const Value *v) {
+  for_each_use(u, v) {
+    if (!u->user || op_part(u->user) == PART_update) continue;
+    if (u->user->n_out != 1 || !op_is_view(u->user) || !is_whole_gradient(u->user->out[0]))
+      return false;
+  }
+  return true;
+}
+
 // Whether the op only joins gradients of parts of a weight. Over micro-batches these are summed
 // part by part, each by the product that makes it, and joined once in a step; unless a pin wants
 // the gradient of each.
@@ -207,7 +217,7 @@ static bool joins_parts(const Op *op) {
   const Use *u = op->out[0]->uses;
   const Op *reader = u && !u->next ? u->user : NULL;
   if (op->kind == OP_reshape && !op_is_pin(op)) return reader && joins_parts(reader);
-  return op->kind == OP_concat && !(reader && op_is_pin(reader));
+  return op->kind == OP_concat && !(reader && op_is_pin(reader)) && is_whole_gradient(op->out[0]);
 }
 
 // Whether partial sums among the operands may pass through the op.
