@@ -11,6 +11,7 @@
 #include "pass.h"
 #include "planner/search/lives.h"
 #include "planner/search/search.h"
+#include "point.h"
 #include "redundancy.h"
 
 #define LEAST_WORK 1e6 // of a search, if little is left for all
@@ -265,6 +266,12 @@ static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
   return 0;
 }
 
+// Whether replicas have whole rows in so many micro-batches: passes refuse others.
+static bool has_whole_rows(const ChooseOptions *o, const Candidate *c, int64_t n) {
+  Point p;
+  return !point_of_plan(c->plan, c->ranks, n, &p) || o->batch % (p.replicas * n) == 0;
+}
+
 // A candidate that could not be made may need less in the last number of micro-batches that was
 // tried.
 static void note_least(Candidate *first, const Candidate *last) {
@@ -313,6 +320,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
   if (candidate_adds(&c) && any_fits(all)) return;
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
     if (choice_ends(o, all)) break;
+    if (!has_whole_rows(o, &c, n)) continue;
     Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n, .worth = worth};
     candidate_make(model, o, a, &more, kept);
     if (more.made) vec_push(a, all, more);
