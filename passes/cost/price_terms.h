@@ -20,9 +20,10 @@
 
 typedef struct PriceTerm {
   const char *what; // "kernels", "launches", "copies", or a collective
-  // The figure: "f32 peak", "16-bit peak", "half_efficiency", "products", "memory_speed",
-  // "dispatch", "launch", "host"; of a transfer: "nccl", its choice; "ring", with the latency of LL
-  // and the bandwidth of Simple, below all rings of NCCL; "messages", the busiest link.
+  // The figure: "f32 peak", "16-bit peak", "half_efficiency", "attention_efficiency",
+  // "products", "memory_speed", "dispatch", "launch", "host"; of a transfer: "nccl", its choice;
+  // "ring", with the latency of LL and the bandwidth of Simple, below all rings of NCCL;
+  // "messages", the busiest link.
   const char *by;
   // Of a collective in rings: NCCL's choice for it on these links; else NULL.
   const char *algorithm, *protocol;

@@ -9,6 +9,8 @@ import sys
 nnaot, samples, folder = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 folder.mkdir(exist_ok=True)
 GPT = [samples / "gpt2/gpt2.onnx", "--loss", "next_token(logits,input_ids)", "--batch", "512"]
+SCHEMA = json.loads((pathlib.Path(__file__).parents[3] / "docs/schemas/summary.schema.json").read_text())
+FIGURES = SCHEMA["$defs"]["term"]["properties"]["by"]["enum"]
 WIDE = [folder / "wide.nn", "--loss", "mse(z)"]
 WIDE[0].write_text("""module phase=typed
 
@@ -41,6 +43,7 @@ def prices(model, where, ranks, *options):
     assert comm >= rank["comm_ms"] - eps, (options, comm, rank)
     if "pp" not in str(options): assert abs(comm - rank["comm_ms"]) <= eps, (options, comm, rank)
     for t in terms:
+        assert t["by"] in FIGURES, t
         # No ring of NCCL costs less; a tree may.
         if t["by"] == "ring" and t["algorithm"] == "ring": assert t["nccl_ms"] >= t["ms"] - eps, t
         if t["by"] == "nccl": assert t["nccl_ms"] == t["ms"], t
@@ -61,6 +64,7 @@ for fields, figure in [("", "16-bit peak"), ("half_efficiency = 0.7", "half_effi
                        ("products = {{flops = 1e12, half = 5e14}}", "products"),
                        ("memory_speed = 1e15, dispatch = 1e-2", "dispatch")]:
     assert figure in by(prices(WIDE, cluster(fields), 2, *bf16)[1], "kernels"), figure
+assert "attention_efficiency" in by(prices(GPT, cluster("attention_efficiency = 0.01, half = 1e13", "h100:1x4"), 4, *bf16)[1], "kernels")
 assert by(prices(WIDE, "cpu:1x2", 2, "--plan", "dp")[1], "kernels") >= {"f32 peak"}
 
 # Transfers: within nodes, across them, in both steps; by NCCL's choice if the cluster says so, with its protocols.
