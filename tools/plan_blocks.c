@@ -50,8 +50,6 @@ static const Option options[] = {
          "print the processor's seconds for the units and for the table on stderr"),
 };
 
-static const char *const level_name[N_RECOMPUTE_LEVELS] = {"none", "attention", "layer"};
-
 // Checks the options of this question; the others are checked as those of nnaot.  Returns an exit
 // status, or 0.
 static int check(const Program *program, RecomputeLevel *level, Arena *a, Diag *d) {
@@ -63,6 +61,11 @@ static int check(const Program *program, RecomputeLevel *level, Arena *a, Diag *
   if (is_auto(s) || follows_annotations(s))
     status = usage_error(
         program, "--plan must be one within a stage, such as zero1=2,sp=2, not '%s'", s->plan);
+  // Backward is that of a loop: a step of one micro-batch has none, and its units no segments.
+  int64_t slices = s->micro_batches * s->accumulate;
+  if (slices < 2)
+    status = usage_error(program, "a step needs at least 2 micro-batches to tell forward from "
+                                  "backward: give --micro-batches or --accumulate");
   int k = 0;
   while (k < N_RECOMPUTE_LEVELS && strcmp(recompute, level_name[k]) != 0)
     k++;
@@ -71,9 +74,12 @@ static int check(const Program *program, RecomputeLevel *level, Arena *a, Diag *
   *level = (RecomputeLevel)k;
   if (!deal_knows(schedule))
     status = usage_error(program, "--schedule is gpipe, 1f1b, zb-h1 or zb-h2, not '%s'", schedule);
-  if (option_given("stages") && (stages < 2 || stages > DEAL_PLACES / s->micro_batches))
-    status =
-        usage_error(program, "--stages must be from 2 to %" PRId64, DEAL_PLACES / s->micro_batches);
+  int64_t most = DEAL_PLACES / slices;
+  if (option_given("stages") && most < 2)
+    status = usage_error(program, "--stages takes at most %d micro-batches in a step, not %" PRId64,
+                         DEAL_PLACES / 2, slices);
+  else if (option_given("stages") && (stages < 2 || stages > most))
+    status = usage_error(program, "--stages must be from 2 to %" PRId64, most);
   if (option_given("stages") && json)
     status = usage_error(program, "--stages has no effect with --json");
   if (option_given("schedule") && !option_given("stages"))
@@ -187,17 +193,33 @@ static void print_json(Arena *a, const Table *t, RecomputeLevel last, int built)
 
 // -- The question ------------------------------------------------------------------------------
 
+// Whether the costs of one device are those of all, and --stages fit the devices.
+static bool check_devices(const Cluster *c, const char *name, Arena *a, Diag *d) {
+  if (!cost_known(c))
+    return diag_error(d, NULL,
+                      "'%s' does not say how fast its devices are: that is memory_speed "
+                      "and f32",
+                      name);
+  if (c->n_kinds) {
+    diag_error(d, loc_node(a, name, NULL),
+               "its devices differ, and a unit has one cost for the ranks of all stages");
+    diag_hint(d, "leave out 'devices', and ask once for each kind of device");
+    return false;
+  }
+  int64_t needed = stages * settings.ranks;
+  if (needed <= cluster_devices(c)) return true;
+  diag_error(d, NULL, "--cluster: '%s' has %d devices for %" PRId64 " stages of %" PRId64 " rank%s",
+             name, cluster_devices(c), stages, settings.ranks, settings.ranks == 1 ? "" : "s");
+  diag_hint(d, "name a cluster of at least %" PRId64 " devices, or fewer --stages", needed);
+  return false;
+}
+
 static bool answer_blocks(RecomputeLevel level, Arena *a, Diag *d) {
   const Settings *s = &settings;
   const Target target = s->backend.target.target;
   const char *name = s->cluster ? s->cluster : target_info[target].cluster;
   const Cluster *cluster = cluster_read(a, name, "--cluster", d);
-  if (!cluster) return false;
-  if (!cost_known(cluster))
-    return diag_error(d, NULL,
-                      "'%s' does not say how fast its devices are: that is memory_speed "
-                      "and f32",
-                      name);
+  if (!cluster || !check_devices(cluster, name, a, d)) return false;
   Module *front = read_front(a, d);
   if (!front) return false;
   TableOptions o = {.cluster = cluster, .target = target, .pipeline = pipeline_of};
@@ -212,12 +234,12 @@ static bool answer_blocks(RecomputeLevel level, Arena *a, Diag *d) {
             (double)(found - begin) / CLOCKS_PER_SEC, (double)(clock() - found) / CLOCKS_PER_SEC,
             tables_built(tables));
   if (!table)
-    diag_error(d, NULL, "%s", why);
+    tables_report(tables, &shape, why, d);
   else if (json)
     print_json(a, table, level, tables_built(tables));
   else
     print_table(a, table);
-  DealAsked asked = {(int)stages, schedule, s->micro_batches, cluster->memory,
+  DealAsked asked = {(int)stages, schedule, s->micro_batches * s->accumulate, cluster->memory,
                      level > RECOMPUTE_none};
   bool ok = table && (!stages || deal_print(&table->costs, &asked, a, d));
   module_free(front);
@@ -239,12 +261,12 @@ static int answer(const Program *program, const char *file) {
 
 const Question question_blocks = {
     {"nnaot-plan blocks",
-     "nnaot-plan blocks MODEL -g N --plan NAME[=N],… [--batch B] [--micro-batches M] [--cluster "
+     "nnaot-plan blocks MODEL -g N --plan NAME[=N],… --micro-batches M [--batch B] [--cluster "
      "NAME]\n                         [--target NAME] [--loss SPEC] [--optimizer NAME] "
      "[--dtype NAME] [--json]",
      "Prints the seconds and bytes of each unit of a model on a rank of a pipeline stage, for one "
      "plan inside\nof stages: of a layer, or of a part that a stage may end after. They come from "
-     "the passes, on the\nmodel with few of its layers.",
+     "the passes, on the\nmodel with few of its layers, in a step of at least two micro-batches.",
      options, sizeof options / sizeof *options, NULL, NULL},
     "what the layers of a model cost inside of a stage",
     true,

@@ -12,9 +12,12 @@
 
 #include "planner/auto/deal.h"
 
+const char *const level_name[N_RECOMPUTE_LEVELS] = {"none", "attention", "layer"};
+
+// Interleaved has chunks, and zb-v two stages: more than one of each device.
 static bool find_kind(const char *name, StagedKind *out) {
   for (int k = 0; k < N_STAGED_KINDS; k++)
-    if (!strcmp(name, staged_name[k]) && staged_stages((StagedKind)k, 2, 1) == 2) {
+    if (!strcmp(name, staged_name[k]) && staged_stages((StagedKind)k, 2, 2) == 2) {
       *out = (StagedKind)k;
       return true;
     }
@@ -27,7 +30,6 @@ bool deal_knows(const char *schedule) {
 }
 
 bool deal_print(const UnitCosts *units, const DealAsked *asked, Arena *a, Diag *d) {
-  static const char *const level_name[N_RECOMPUTE_LEVELS] = {"none", "attention", "layer"};
   enum { TIMELINES = 200 };
   DealProblem p = {.units = units,
                    .stages = asked->stages,

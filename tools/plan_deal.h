@@ -10,12 +10,14 @@
 
 enum { DEAL_PLACES = 1 << 17 }; // stages x micro-batches, as of a schedule
 
+extern const char *const level_name[N_RECOMPUTE_LEVELS];
+
 typedef struct DealAsked {
   int stages;
   const char *schedule;
-  int64_t micro_batches;
-  double memory;  // bytes of a device; 0: no limit
-  bool recompute; // a stage that does not fit recomputes as few units as fit
+  int64_t micro_batches; // of a step: of all accumulated batches
+  double memory;         // bytes of a device; 0: no limit
+  bool recompute;        // a stage that does not fit recomputes as few units as fit
 } DealAsked;
 
 bool deal_knows(const char *schedule); // one with a stage per device

@@ -20,7 +20,7 @@ RANKS, BATCH = 1024, 1024
 # Plan inside of stages, ranks of a stage, micro-batches.
 SHAPES = [("zero1=16,sp=4", 64, 64), ("dp=8,sp=8", 64, 128), ("zero1=16,sp=2", 32, 64), ("zero1=32", 32, 32),
           ("dp=4,sp=4", 16, 256), ("sp=8", 8, 1024), ("zero1=64,vp=2", 128, 16), ("zero1=128,sp=8", 1024, 8),
-          ("zero3=1024", 1024, 1)]
+          ("zero3=512", 512, 2)]
 # Stages, plan inside of them, micro-batches: 1f1b, whose first of p stages has p micro-batches in flight.
 STAGED = [(16, "zero1=16,sp=4", 64), (16, "dp=8,sp=8", 128), (32, "zero1=8,sp=4", 128)]
 MOST = 0.15  # seconds

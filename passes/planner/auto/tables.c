@@ -59,6 +59,30 @@ static bool build(Tables *t, const TableShape *shape, const char *plan, const in
   return ok;
 }
 
+// A few occurrences of each run: the cut-out that is built first.
+static int *few_of_each(const ModelUnits *b, Arena *a) {
+  int *keep = arena_array(a, int, b->n_runs);
+  for (int i = 0; i < b->n_runs; i++)
+    keep[i] = b->run[i].n < FEW ? b->run[i].n : FEW;
+  return keep;
+}
+
+void tables_report(const Tables *t, const TableShape *shape, const char *why, Diag *d) {
+  Arena *a = arena_new();
+  int errors = diag_errors(d);
+  const char *text =
+      t->o.pipeline(t->o.context, a, shape->plan, shape->ranks, shape->micro_batches, d);
+  if (text) {
+    Module *m = cut_out(t->blocks, few_of_each(t->blocks, a));
+    PipelineOptions run = {.bisect_limit = -1, .unproved = true};
+    pipeline_run(m, text, &run, d);
+    module_free(m);
+  }
+  // Else it is another level of recomputation, or the result is no stage.
+  if (diag_errors(d) == errors) diag_error(d, NULL, "--plan '%s': %s", shape->plan, why);
+  arena_free(a);
+}
+
 // The built cut-outs of one plan.
 typedef struct CutOuts {
   int *keep;  // by run: of `few`
@@ -70,13 +94,11 @@ typedef struct CutOuts {
 static bool build_all(Tables *t, const TableShape *shape, const char *plan, CutOuts *c, Arena *a,
                       const char **why) {
   const ModelUnits *b = t->blocks;
-  c->keep = arena_array(a, int, b->n_runs);
+  c->keep = few_of_each(b, a);
   c->more = arena_array(a, bool, b->n_runs);
   c->one_more = arena_array(a, Sample, b->n_runs);
-  for (int i = 0; i < b->n_runs; i++) {
-    c->keep[i] = b->run[i].n < FEW ? b->run[i].n : FEW;
+  for (int i = 0; i < b->n_runs; i++)
     c->more[i] = b->run[i].n > c->keep[i];
-  }
   if (!build(t, shape, plan, c->keep, &c->few, a, why)) return false;
   for (int i = 0; i < b->n_runs; i++) {
     if (!c->more[i]) continue;

@@ -59,6 +59,8 @@ Tables *tables_new(Module *front, const TableOptions *o, Arena *a);
 const ModelUnits *tables_blocks(const Tables *t);
 // Tables are kept.  NULL: the shape cannot be made; *why is the first error of the passes.
 const Table *tables_get(Tables *t, const TableShape *shape, const char **why);
+// Reports all errors of a shape that tables_get cannot make: its passes run once more.
+void tables_report(const Tables *t, const TableShape *shape, const char *why, Diag *d);
 int tables_built(const Tables *t); // how many cut-outs have gone through the passes
 
 #endif
