@@ -19,7 +19,7 @@ PUBLIC = {
     "passes/cost/cost_step.h", "passes/cost/price_terms.h", "passes/cost/timeline.h",
     "passes/ir/analysis/op_names.h", "passes/ir/analysis/origin.h", "passes/pass.h", "passes/passes.def", "passes/paths/path.h",
     "passes/paths/path_cost.h", "passes/paths/path_store.h", "passes/planner/annotations/annotate.h",
-    "passes/planner/auto/choose.h", "passes/planner/auto/deal.h",
+    "passes/planner/auto/choose.h", "passes/planner/auto/deal.h", "passes/planner/auto/evaluate.h",
     "passes/planner/auto/memory_breakdown.h", "passes/planner/auto/tables.h",
     "passes/planner/auto/unit_cost.h", "passes/planner/plan/factoring.h", "passes/planner/plan/plan.h",
     "passes/planner/plan/plan_texts.h", "passes/planner/saved/record.h", "passes/planner/search/search.h", "passes/prove/prove.h",

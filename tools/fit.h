@@ -26,6 +26,7 @@ typedef struct FitRow {
   double memory;       // bytes of a device, of the rank that needs most; 0: not known
   double rows, tokens; // of a step; tokens are 0 if the model looks up none
   bool requested;      // the plan, by the user
+  bool cut;            // --micro-batches is given, and a batch has rows for other numbers
   int priced_rank;     // the rank of `prices`
   PriceTerms prices;   // with --verbose: how its step was priced
   // What would make it fit, if it does not; NULL: nothing was found.
@@ -40,7 +41,7 @@ bool fit_fits(const FitRow *r);
 // Returns the bytes that a device lacks; 0: none, or not known.
 double fit_lacks(const FitRow *r);
 // Returns the index of the smallest cluster that fits, -1: none: the one with the fewest devices,
-// then with the least memory of all of them, then the first.
+// then with the least memory of all of them, then the first; those of unknown memory come last.
 int fit_smallest(const FitRows *rows);
 
 // The table, with the answers below it; `verbose`: with the memory of every plan by use.

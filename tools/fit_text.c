@@ -18,14 +18,20 @@ double fit_lacks(const FitRow *r) {
   return !fit_fits(r) && needs > memory ? needs - memory : 0;
 }
 
+// Whether a row that fits is a smaller answer than another one.  A plan that fits unknown memory
+// may not fit the device.
+static bool is_smaller(const FitRow *r, const FitRow *than) {
+  bool known = r->cluster->memory > 0, known_too = than->cluster->memory > 0;
+  if (known != known_too) return known;
+  if (r->devices != than->devices) return r->devices < than->devices;
+  return r->cluster->memory < than->cluster->memory;
+}
+
 int fit_smallest(const FitRows *rows) {
   int best = -1;
   for (int i = 0; i < rows->n; i++) {
-    const FitRow *r = &rows->at[i], *than = best >= 0 ? &rows->at[best] : NULL;
-    if (!fit_fits(r)) continue;
-    bool fewer = than && r->devices < than->devices;
-    bool less = than && r->devices == than->devices && r->cluster->memory < than->cluster->memory;
-    if (!than || fewer || less) best = i;
+    const FitRow *r = &rows->at[i];
+    if (fit_fits(r) && (best < 0 || is_smaller(r, &rows->at[best]))) best = i;
   }
   return best;
 }
@@ -175,6 +181,8 @@ static void add_cures(StrBuf *b, const FitRow *r) {
         r->requested ? ", and no other that is quick to make fits"
                      : ", with recomputation and offloading among them",
         r->nodes_tried ? str_format(a, "; nor does it fit on up to %d nodes", r->nodes_tried) : "");
+  if (r->cut)
+    strbuf_add(b, "  other numbers of micro-batches are tried if --micro-batches is left out\n");
 }
 
 // Adds "h100:1x8 (12.31 ms)" of the row with the least of a figure, if there are several rows with

@@ -15,6 +15,7 @@
 #include "ir/analysis/batch_dim.h"
 #include "output.h"
 #include "paths/path_store.h"
+#include "planner/auto/evaluate.h"
 #include "questions.h"
 
 static struct {
@@ -34,10 +35,9 @@ static const Option options[] = {
     GROUP("Plan"),
     STRING("plan", 0, &settings.plan, "NAME[=N],…|FILE.lua",
            "a plan for all clusters, instead of the best one of each"),
-    INTEGER("micro-batches", 0, &settings.micro_batches, "M",
-            "micro-batches per batch; without it, as many as the plan or the memory needs"),
     NUMBER("search-seconds", 0, &settings.search_seconds, "S",
-           "seconds of each search for a plan; by default a limit in work"),
+           "seconds of the choice of each cluster's plan, by the clock, with the best plan so far; "
+           "by default a limit in work"),
 #include "step.def"
 
     GROUP("Output"),
@@ -71,15 +71,6 @@ static void count_rows(const Module *m, FitRow *row) {
 
 // -- A cluster -----------------------------------------------------------------------------------
 
-// Returns the first error of the messages, without the lines after it.
-static const char *first_error(Arena *a, const char *messages) {
-  static const char word[] = "error: ";
-  const char *at = strstr(messages, word);
-  if (!at) return "";
-  at += sizeof word - 1;
-  return str_copy_n(a, at, strcspn(at, "\n"));
-}
-
 // Makes the command line one for this cluster, with a rank on each of its devices.
 static void settings_on(Settings *s, const char *cluster, const Cluster *c) {
   s->cluster = cluster;
@@ -109,6 +100,7 @@ static const char *fits_on(const Settings *s, const Compiled *c, const char *nam
 static void find_cures(const Settings *s, const Compiled *c, FitRow *row, Arena *a) {
   enum { DOUBLINGS = 6 };
   row->requested = strcmp(s->plan, "auto") != 0;
+  row->cut = s->is_cut && !s->cut_by && row->rows > 1;
   if (row->requested) row->other = fits_on(s, c, row->name, a);
   const char *colon = strchr(row->name, ':');
   if (row->other || !colon || cluster_is_file(row->name)) return;
