@@ -4,17 +4,19 @@
 //     stages   e a m│a m a│m a│m h       of unequal work: the first and the last begin and end beside
 //                                        others
 //
-// The least bound of makespan.h over all deals whose stages fit the memory is found exactly, by a
-// table over (stage, units before it), from the last stage to the first. What earlier stages do to
-// a stage depends on the units before it only, whoever has them; what later stages do is in the
-// labels of a state, of which the table keeps those that no other is better than:
+// The least bound of makespan.h over all deals whose stages fit the memory is found by a table over
+// (stage, units before it), from the last stage to the first. What earlier stages do to a stage
+// depends on the units before it only, whoever has them; what later stages do is in the labels of a
+// state, of which the table keeps those that no other is better than:
 //
 //     back     end of the last backward of the next stage
 //     ends     the longest of the ends of later stages, with their sums and updates
 //     again    seconds of recomputation in later stages
 //
-// If transfers differ by border, a stage gets the least of them that its position allows: the
-// result is still a bound, and the deal still a deal.
+// It is exact if no state needs more than 16 labels and all transfers take the same time. More
+// labels are merged, each figure the least of both. If transfers differ by border, a stage gets the
+// least of them that its position allows. The result is still a bound then, and the deal still a
+// deal.
 //
 // Kinds with several stages per device (interleaved, zb-v) get stages of nearly equal work, and a
 // bound of the mean of the devices: deal_chunks.c.

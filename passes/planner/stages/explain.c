@@ -2,9 +2,9 @@
 //
 //     place: linear, gpt3.nn:/h5/up: unit 6 of 14, stage 2 of 4, ranks 2-3 of pp
 //       the slowest stage is 4, and takes 12.310 ms; this one takes 11.902 ms
-//       stage 4: 1.302 ms of lead and tail, 8 x 1.320 ms, 0.448 ms behind the loop
-//       stage 2: 1.100 ms of lead and tail, 8 x 1.301 ms, 0.394 ms behind the loop
-//       with this unit, and 1 behind it, on stage 3: 13.520 ms, stage 3 would be the slowest
+//       stage 4: 1.302 ms of lead, fill, drain and tail, 8 x 1.320 ms, 0.448 ms behind the loop
+//       stage 2: 1.100 ms of lead, fill, drain and tail, 8 x 1.301 ms, 0.394 ms behind the loop
+//       with this unit, and 1 after it, on stage 3: 13.520 ms, stage 3 would be the slowest
 //
 // The units of its stage that read its results move with it.
 
@@ -75,9 +75,11 @@ static void explain_parts(const Placing *p, int run, int slowest, StrBuf *out) {
   const ChainStage *stage = chain_price(out->arena, p->chain, first);
   for (int i = 0; i < (run == slowest ? 1 : 2); i++) {
     const ChainStage *x = &stage[i ? run : slowest];
-    strbuf_addf(
-        out, "  stage %d: %.6f ms of lead and tail, %.0f x %.6f ms, %.6f ms behind the loop\n",
-        (i ? run : slowest) + 1, x->lead * 1e3, p->chain->slices, x->slice * 1e3, x->sums * 1e3);
+    strbuf_addf(out,
+                "  stage %d: %.6f ms of lead, fill, drain and tail, %.0f x %.6f ms, %.6f ms behind "
+                "the loop\n",
+                (i ? run : slowest) + 1, x->lead * 1e3, p->chain->slices, x->slice * 1e3,
+                x->sums * 1e3);
   }
 }
 
