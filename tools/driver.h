@@ -155,8 +155,6 @@ bool driver_quick(const Settings *s, Compiled *c, Arena *a, Candidate *out);
 const char *train_pipeline(Arena *a, const Settings *s, const Choice *c);
 // The steps of it from the first pass of this name on.
 const char *train_pipeline_from(Arena *a, const Settings *s, const Choice *c, const char *first);
-// Whether the model is a module in text form.
-bool is_text(const Settings *s);
 // Joins strings: "a,b,c".
 const char *strings_joined(Arena *a, const Strings *s, const char *between);
 
