@@ -98,9 +98,10 @@ static Module *read_front(Arena *a, Diag *d) {
   m->annotations = NULL;
   PipelineOptions run = {.bisect_limit = -1, .verify_each = true};
   if (m->phase == PHASE_typed && pipeline_run(m, "simplify,raise,simplify", &run, d)) return m;
-  if (m->phase != PHASE_typed)
-    diag_error(d, NULL, "'%s' is a module after 'shard': blocks are those of a model",
-               settings.model);
+  if (m->phase != PHASE_typed) {
+    diag_error(d, loc_node(a, settings.model, NULL), "is planned already, for its own ranks");
+    diag_hint(d, "give the model, or a module from before shard");
+  }
   module_free(m);
   return NULL;
 }
