@@ -30,7 +30,7 @@
 #include "crash.h"
 #include "questions.h"
 
-static const Question *const questions[] = {&question_rvd, &question_solve, &question_schedule,
+static const Question *const questions[] = {&question_rvd, &question_solve,  &question_schedule,
                                             &question_fit, &question_blocks, &question_calibrate};
 enum { N_QUESTIONS = sizeof questions / sizeof *questions };
 
