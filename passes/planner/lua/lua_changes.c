@@ -204,13 +204,26 @@ static int ring(lua_State *l) {
 
 // -- Pins --------------------------------------------------------------------------------------
 
-// Replaces recomputations of `v`, which ends in a pin, by the pin.
+// Replaces a recomputation of `v` by the pin.
+static void drop_repeat(const Sharding *s, Op *op, const Value *v, Value *pinned) {
+  if (repeated_by(s, op) != v->def) return;
+  value_replace_uses(op->out[v->index], pinned);
+  if (!op_used(op)) op_erase(op);
+}
+
+// Replaces all recomputations of `v`, which ends in a pin. Those of a cast of a weight read the
+// weight as well.
 static void drop_repeated(const Sharding *s, const Value *v, Value *pinned) {
-  for_each_op_safe(op, s->g) {
-    if (repeated_by(s, op) != v->def) continue;
-    value_replace_uses(op->out[v->index], pinned);
-    if (!op_used(op)) op_erase(op);
+  const Value *of = v->def->n_in == 1 ? v->def->in[0].value : NULL;
+  if (of && !of->def) {
+    for (Use *u = of->uses, *next; u; u = next) {
+      next = u->next;
+      if (u->user && u->user->n_in == 1) drop_repeat(s, u->user, v, pinned);
+    }
+    return;
   }
+  for_each_op_safe(op, s->g)
+    drop_repeat(s, op, v, pinned);
 }
 
 // pin(value): inserts an identity op between the value and its readers in the update, for a
