@@ -75,6 +75,11 @@ static double corrected(const AutoSearch *s, const Point *p, double seconds) {
   return seconds * (c ? c->least : 1);
 }
 
+// Whether candidates are compiled in milliseconds: then more are, and searches in any case.
+static bool is_small(const AutoSearch *s) {
+  return s->model->graphs->n_ops <= SMALL_OPS;
+}
+
 static double key_of(const AutoSearch *s, const Priced *p) {
   double seconds = p->tier == TIER_priced ? corrected(s, &p->at, p->seconds) : p->seconds;
   return fmax(seconds, p->bound.seconds);
@@ -254,7 +259,7 @@ static void raise_tier(AutoSearch *s, int i) {
 }
 
 void auto_build(AutoSearch *s, Candidates *all) {
-  bool small = s->model->graphs->n_ops <= SMALL_OPS;
+  bool small = is_small(s);
   while (s->n_heap && s->n_built < (small ? MOST_SMALL : MOST_BUILT) && !choice_ends(s->o, all)) {
     double best = least_fitting(all), err = fmax(s->err, small ? SMALL_ERR : ERR);
     if (best > 0 && best <= key_of(s, &s->points.at[s->heap[0]]) * (1 - err)) break;
@@ -281,7 +286,7 @@ static const char *exclude(AutoSearch *s, const char *why) {
 
 // Whether a search without stages finds no plan as good, as all named ones are slow.
 static bool has_slow_ones(const AutoSearch *s, double worth) {
-  return s->goes_first && s->one_stage > SEARCHED * worth;
+  return s->goes_first && !is_small(s) && s->one_stage > SEARCHED * worth;
 }
 
 static const char *exclude_slow(AutoSearch *s) {
@@ -330,7 +335,7 @@ bool auto_covers(const AutoSearch *s, const Candidates *all) {
   for (int i = 0; i < all->n && !best; i++)
     if (all->at[i].fits && all->at[i].seconds <= least) best = &all->at[i];
   Point p;
-  if (!best || best->priced <= 0 || s->model->graphs->n_ops <= SMALL_OPS ||
+  if (!best || best->priced <= 0 || is_small(s) ||
       !point_of_plan(best->plan, best->ranks, best->micro_batches, &p))
     return false;
   return p.stages > 1 && fabs(best->seconds / best->priced - 1) <= EXACT;
