@@ -29,7 +29,7 @@ typedef struct FitRow {
   bool cut;            // --micro-batches is given, and a batch has rows for other numbers
   int priced_rank;     // the rank of `prices`
   PriceTerms prices;   // with --verbose: how its step was priced
-  // What would make it fit, if it does not; NULL: nothing was found.
+  // Changes with which it would fit; NULL: nothing was found.
   const char *wider; // more nodes: a cluster, and its plan
   const char *other; // another plan than the requested one
   int nodes_tried;   // for `wider`, at most

@@ -15,7 +15,7 @@ typedef struct PathStore PathStore;
 
 PathStore *path_store_new(Arena *a);
 
-// A cluster, and what is known of it: the paths of whole transfers, and those without the time to
+// A cluster, and its known paths: those of whole transfers, and those without the time to
 // start, which are parts of larger transfers.
 typedef struct StoredPaths {
   const char *name;

@@ -36,6 +36,7 @@ import tempfile
 import time
 
 from auto_rows import ROWS
+from papers_bench import plan_text
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parents[1] / "build"))
@@ -87,19 +88,11 @@ class Bench:
             self.models[row.model] = row.write(self.folder)
         model, loss, batch = self.models[row.model]
         command = [BUILD / "bin" / "nnaot", model, "-g", row.ranks, "--cluster", row.cluster_text(), "--plan",
-                   self.plan_text(plan), "--loss", loss, "--optimizer", "adamw", "--dtype", row.dtype, "--target", row.target]
+                   plan_text(plan, self.folder), "--loss", loss, "--optimizer", "adamw", "--dtype", row.dtype, "--target", row.target]
         command += ["--batch", row.batch] if batch else []
         command += ["--micro-batches", micro_batches] if micro_batches else []
         command += ["--search-seconds", self.o.search_seconds] if self.o.search_seconds else []
         return command
-
-    def plan_text(self, plan):
-        """{N} stands for a co-shard of N pieces in the first layers; programs are those of this folder."""
-        for pieces in re.findall(r"\{(\d+)\}", plan):
-            file = self.folder / f"coshard_{pieces}.lua"
-            file.write_text((HERE / "coshard_first.lua").read_text().replace("PIECES\n", f"{pieces}\n"))
-            plan = plan.replace(f"{{{pieces}}}", f"{file}=1")
-        return re.sub(r"(?<![\w/])\w+\.lua", lambda m: str(HERE / m[0]), plan)
 
     def price(self, row, plan, micro_batches=None):
         """Returns {"ms", "peak", "cpu", "wall", "mb", …} or {"why", …}."""

@@ -96,6 +96,15 @@ class Paper:
     tables: list
 
 
+def plan_text(plan, folder):
+    """{N} stands for a co-shard of N pieces in the first layers; programs are those of this folder."""
+    for pieces in re.findall(r"\{(\d+)\}", plan):
+        file = folder / f"coshard_{pieces}.lua"
+        file.write_text((HERE / "coshard_first.lua").read_text().replace("PIECES\n", f"{pieces}\n"))
+        plan = plan.replace(f"{{{pieces}}}", f"{file}=1")
+    return re.sub(r"(?<![\w/])\w+\.lua", lambda m: str(HERE / m[0]), plan)
+
+
 class Bench:
     def __init__(self, o, folder):
         self.o, self.folder = o, pathlib.Path(folder)
@@ -105,19 +114,11 @@ class Bench:
                 r = json.loads(line)
                 self.known[r["key"]] = r
 
-    def plan_text(self, plan):
-        """{N} stands for a co-shard of N pieces in the first layers; programs are those of this folder."""
-        for pieces in re.findall(r"\{(\d+)\}", plan):
-            file = self.folder / f"coshard_{pieces}.lua"
-            file.write_text((HERE / "coshard_first.lua").read_text().replace("PIECES\n", f"{pieces}\n"))
-            plan = plan.replace(f"{{{pieces}}}", f"{file}=1")
-        return re.sub(r"(?<![\w/])\w+\.lua", lambda m: str(HERE / m[0]), plan)
-
     def command(self, setting, plan, micro_batches, cluster):
         file = self.folder / f"{setting.model}-{hash_of(str((setting.size, setting.rows, setting.more)))}.nn"
         text, loss = paper_models.MODELS[setting.model](*setting.size, setting.rows, **setting.more)
         file.write_text(text)
-        return [BUILD / "bin" / "nnaot", file, "-g", setting.ranks, "--cluster", cluster, "--plan", self.plan_text(plan),
+        return [BUILD / "bin" / "nnaot", file, "-g", setting.ranks, "--cluster", cluster, "--plan", plan_text(plan, self.folder),
                 "--micro-batches", micro_batches, "--loss", loss, "--optimizer", setting.optimizer, "--dtype", setting.dtype,
                 "--target", setting.target, "--emit", "plan", "-o", "/dev/null", *setting.flags]
 

@@ -12,7 +12,7 @@ import pathlib
 import re
 
 from common import NNAOT, check, compile_in_a_hurry, finish, run, scratch, worst_difference
-from padded import LIMIT, STEPS, apart, build, tensors, train
+from padded import LIMIT, STEPS, apart, build, check_saved, tensors, train
 from plan_cases import compile_flags
 
 MODEL = "packed"
@@ -94,17 +94,6 @@ def check_resume(folder):
         check(f"{first} resumed as {then}: losses differ by {d}", d < LIMIT["f32"])
 
 
-def check_saved_plan(folder):
-    command = [NNAOT, *compile_flags(MODEL, folder), "-g", 4, *TWO]
-    mine = folder / "mine.lua"
-    run(*command, "--plan", "pp=2,sp=2", "--emit", "plan", "-o", mine)
-    hashes = []
-    for plan in "pp=2,sp=2", mine:
-        run(*command, "--plan", plan, "--emit", "plan", "-o", folder / "plan.json")
-        hashes.append(json.loads((folder / "plan.json").read_text())["plan_hash"])
-    check("the saved plan is another", hashes[0] == hashes[1])
-
-
 def main():
     with scratch() as folder:
         folder = pathlib.Path(folder)
@@ -114,7 +103,7 @@ def main():
                 check_plan(folder, plan, ranks, flags, dtype, axis, parts)
         check_exchange(folder)
         check_resume(folder)
-        check_saved_plan(folder)
+        check_saved(folder, [NNAOT, *compile_flags(MODEL, folder), "-g", 4, *TWO], "pp=2,sp=2", "unpack")
     finish()
 
 

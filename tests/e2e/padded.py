@@ -104,14 +104,14 @@ def check_resume(folder):
         check(f"{first} resumed as {then}: losses differ by {d}", d < LIMIT["f32"])
 
 
-def check_saved_plan(folder):
-    command = [NNAOT, *compile_flags("gpt_tied", folder), "-g", 3]
-    text = folder / "mine.lua"
-    run(*command, "--plan", "vp", "--emit", "plan", "-o", text)
-    check("the saved plan does not pad", re.search(r"pad\(o\[\d\], 3\)", text.read_text()), text.read_text()[:2000])
+def check_saved(folder, command, plan, words):
+    """A plan that is written as a program has these words, and is the same plan when it is read."""
+    mine = folder / "mine.lua"
+    run(*command, "--plan", plan, "--emit", "plan", "-o", mine)
+    check(f"the saved plan has no {words}", re.search(words, mine.read_text()), mine.read_text()[:2000])
     hashes = []
-    for plan in "vp", text:
-        run(*command, "--plan", plan, "--emit", "plan", "-o", folder / "plan.json")
+    for text in plan, mine:
+        run(*command, "--plan", text, "--emit", "plan", "-o", folder / "plan.json")
         hashes.append(json.loads((folder / "plan.json").read_text())["plan_hash"])
     check("the saved plan is another", hashes[0] == hashes[1])
 
@@ -133,7 +133,7 @@ def main():
             for dtype in dtypes:
                 check_plan(folder, model, plan, ranks, flags, dtype, weight)
         check_resume(folder)
-        check_saved_plan(folder)
+        check_saved(folder, [NNAOT, *compile_flags("gpt_tied", folder), "-g", 3], "vp", r"pad\(o\[\d\], 3\)")
         check_bad_token(folder)
     finish()
 

@@ -15,14 +15,14 @@
 #define ERR        0.02 // by which plans are faster than their price, at least
 #define FAR        1.1  // times the best: a price, by which no plan like it was too high
 #define EXACT      0.05 // by which plans differ from their price, if tables are right
-#define SEARCHED   1.5  // times the best: what a search improves on named plans, at most
+#define SEARCHED   1.5  // times the best: the most that a search improves on named plans
 
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
 // their layers differ too much from each other, and from the ends, for tables to be right.
 enum { MOST_BUILT = 8, SMALL_OPS = 128, MOST_SMALL = 32 };
 #define SMALL_ERR 0.5
 
-// What plans were off by, as a factor of their estimates: the seconds of those with as many parts
+// Errors of estimates, as factors: the seconds of those with as many parts
 // of the model, stages or chunks, and the same ZeRO; the bytes of those of a schedule. It corrects
 // the estimates of points like them.
 typedef struct Correction {
@@ -205,7 +205,7 @@ static bool is_tried(const Candidates *all, const Point *p) {
   return false;
 }
 
-// Notes what the plan of a point was off by, whose price was `expected`.
+// Notes the error of the price `expected` of a point's plan.
 static void note_built(AutoSearch *s, const Point *p, double expected, const Candidate *c) {
   double bytes = (double)c->needs.peak_bytes / estimate_find(s->work, s->o->cluster, p).bytes;
   double seconds = c->seconds / expected;
@@ -272,7 +272,7 @@ void auto_build(AutoSearch *s, Candidates *all) {
   }
 }
 
-// -- What the search says ----------------------------------------------------------------------
+// -- Answers of the search ----------------------------------------------------------------------
 
 // Notes the seconds of a named plan without stages.
 static void note_one_stage(AutoSearch *s, double seconds) {
@@ -309,14 +309,14 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     // Such plans differ from named ones in a few layers.
     if (p.stages == 1 && p.inner != POINT_sp && has_slow_ones(s, worth)) return exclude_slow(s);
     if (s->goes_first) status = price_point(s, &p, false, &seconds);
-    // Searches are judged by what named plans take, also by one that is only priced, or does not
+    // Searches are judged by seconds of named plans, also by one that is only priced, or does not
     // fit.
     if (s->prices && status >= PRICE_unfit && p.stages == 1) note_one_stage(s, seconds);
     // The space has it with other numbers of micro-batches, which need less.
     if (status == PRICE_unfit && p.inner == POINT_sp)
       return exclude(s, str_format(s->a, "it is expected to exceed the memory of %.1f GB",
                                    memory_of(s) / 1e9));
-    // What does not fit fits in more micro-batches, if at all, which take no less.
+    // A plan that does not fit fits in more micro-batches, if at all, which take no less.
     seconds = corrected(s, &p, seconds);
     if (status == PRICE_known && seconds > FAR * worth)
       return exclude(s, str_format(s->a, "a step is expected to take %.3f ms", 1e3 * seconds));

@@ -7,8 +7,8 @@
 //     built                compiled through all passes                           a few, the lowest price first
 //
 // A heap has each point under its latest number. A point that comes out with a price is built; the
-// search ends when what was built costs no more than the least number that is left. Then the least
-// numbers of all points that were not built say how much better any plan of the space can be:
+// search ends when the best built plan costs no more than the least number that is left. Then the
+// least numbers of all points that were not built say how much better any plan of the space can be:
 //
 //     built 3,712 ms; no plan left is priced below 3,700 ms; none can take less than 2,323 ms
 //
@@ -44,7 +44,7 @@ void auto_build(AutoSearch *s, Candidates *all);
 // fits; or NULL.
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth);
 
-// Whether the best plan has stages and is what the search found by tables that hold for this model:
+// Whether the best plan has stages, and was found by tables that hold for this model:
 // other plans with stages are then no better.
 bool auto_covers(const AutoSearch *s, const Candidates *all);
 

@@ -168,7 +168,7 @@ static void add_occurrence(Divider *s, const Occurrence *o) {
   int *part = arena_array(s->scratch, int, n);
   Op **op = arena_array(s->scratch, Op *, n);
   occurrence_ops(o, op);
-  // All occurrences are divided as the second one, whose neighbours are like it.
+  // All occurrences are divided as the second one, as its neighbours are like it.
   const Occurrence *like = o->block->at[0];
   for (int i = 0, seen = 0; i < s->r->n_order && seen < 2; i++)
     if (s->r->order[i].inner && s->r->order[i].inner->block == o->block) {

@@ -26,7 +26,7 @@ bool is_nearer(const Lender *l, const Lender *than) {
   return row_parts(&l->at) > row_parts(&than->at);
 }
 
-// What the point has of the lender's work of a micro-batch.
+// The point's share of the lender's work of a micro-batch.
 static double work_share(const Lender *l, const Point *at) {
   return (double)row_parts(&l->at) / (double)row_parts(at) * l->at.tensor / at->tensor;
 }

@@ -4,7 +4,7 @@
 
 #include "ir/graph.h"
 
-// The model's ops and their copies, whose lists have the same order.
+// The model's ops and their copies, in lists of the same order.
 typedef struct Copies {
   Op **of; // by op id; NULL: left out
 } Copies;

@@ -5,7 +5,7 @@
 //
 // Readers of an occurrence that is left out read the same member of the last one that stays, which
 // has the same type.  So a cut-out is a model with all that the passes may look for: embeddings,
-// loss, gradients, optimizer.  What one more occurrence costs is the difference of two cut-outs.
+// loss, gradients, optimizer.  The cost of one more occurrence is the difference of two cut-outs.
 
 #ifndef CUT_OUT_H
 #define CUT_OUT_H

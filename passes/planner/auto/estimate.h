@@ -1,5 +1,5 @@
 // The estimated seconds and bytes of a point, by the closed form of its schedule over equal stages:
-// the order in which `--plan auto` builds plans. What is built has its own price.
+// the order in which `--plan auto` builds plans. A built plan has its own price.
 //
 //     pp_zb_h1=16,zero1=16,sp=4 in 64 micro-batches     3.7 s, 110 GB
 //

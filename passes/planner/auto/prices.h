@@ -5,7 +5,7 @@
 //                      schedule, then the deal's timeline
 //     without stages   the simulated step of cut-outs, extended to all layers
 //
-// Tables come from the passes, so a price is that of what they build; it differs where `place`
+// Tables come from the passes, so a price is that of the built plan; it differs if `place`
 // deals otherwise than deal.h.
 
 #ifndef PRICES_H

@@ -5,7 +5,7 @@
 //                          4 stages of 2 ranks      …
 //
 // Numbers of ranks are divisors of all ranks, and micro-batches divide the rows of a replica. Ranks
-// inside of a layer are in one node, as links between nodes are slower. What the user fixed is
+// inside of a layer are in one node, as links between nodes are slower. The user's own numbers are
 // fixed here as well.
 
 #ifndef SPACE_H

@@ -4,7 +4,7 @@
 //                      fused     …
 //     backward         of inputs
 //     weight_grad      of weights, which nothing else waits for
-//     update           after the last micro-batch; and what depends on no rows
+//     update           after the last micro-batch; and ops that depend on no rows
 //
 // One rank's program is compiled up to the fusion of its kernels, so that they are those of a step;
 // its memory does not matter. Equal kernels are counted.

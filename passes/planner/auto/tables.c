@@ -126,7 +126,7 @@ typedef enum Figure {
   N_FIGURES,
 } Figure;
 
-// A unit's own part of a figure.  What belongs to no single op is shared by weights.
+// A unit's own part of a figure.  The part of no single op is shared by weights.
 static double own(const Sample *s, int unit, Figure f) {
   const UnitSample *u = &s->unit[unit];
   switch (f) {
@@ -256,7 +256,7 @@ static void price_tied(const Tables *t, const Sample *few, UnitCosts *out) {
 
 // -- Tables ------------------------------------------------------------------------------------
 
-// Sets what a level of recomputation changes: seconds of backward, and saved bytes.
+// Sets the changes by a level of recomputation: seconds of backward, and saved bytes.
 static bool add_level(Tables *t, const TableShape *shape, RecomputeLevel level, UnitCost *unit,
                       Arena *a, const char **why) {
   static const char *const program[] = {

@@ -1,5 +1,4 @@
-// Tables: the costs of a model's units for one plan inside of stages, read from what the passes
-// build.
+// Tables: the costs of a model's units for one plan inside of stages, as the passes build them.
 //
 //     tables_get(t, {"zero1=16,sp=4", 64 ranks, 64 micro-batches})
 //
@@ -8,13 +7,13 @@
 //     1 h.0 attention      0   …
 //
 // For each run of blocks two cut-outs (cut_out.h) go through all passes of the target: with a few
-// occurrences of every block, and with one more of this.  The difference is what an occurrence
-// costs, with everything that the passes join across its ends: fused sums and norms, buckets of
-// gradients, updates in one launch.  Its units share it as their own ops take time.  The rest of
+// occurrences of every block, and with one more of this.  The difference is the cost of an
+// occurrence, with everything that the passes join across its ends: fused sums and norms, buckets
+// of gradients, updates in one launch.  Its units share it as their own ops take time.  The rest of
 // the model gets the remainder.
 //
 // Seconds are those of the simulated step (cost/cost_step.h), by the op that a rank runs or waits
-// for; bytes are those of live ranges (cost/step_lives.h).  So a price is that of what is built.
+// for; bytes are those of live ranges (cost/step_lives.h).  So a price is that of the built plan.
 
 #ifndef TABLES_H
 #define TABLES_H
@@ -24,7 +23,7 @@
 #include "ir/op.h"
 #include "unit_cost.h"
 
-// On what the costs of units depend.
+// The costs of units depend on this.
 typedef struct TableShape {
   const char *plan; // within a stage, with sizes, as in --plan: "zero1=16,sp=4"
   int64_t ranks;    // of a stage: the product of the sizes

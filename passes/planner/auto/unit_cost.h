@@ -14,7 +14,7 @@
 
 typedef enum RecomputeLevel {
   RECOMPUTE_none,
-  RECOMPUTE_attention, // products of queries and keys, and what follows them
+  RECOMPUTE_attention, // products of queries and keys, and the ops after them
   RECOMPUTE_layer,     // everything but the unit's input
   N_RECOMPUTE_LEVELS,
 } RecomputeLevel;

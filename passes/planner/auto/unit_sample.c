@@ -224,7 +224,7 @@ static void read_bytes(Reader *r) {
   }
 }
 
-// Sums up what gradients of weights read of a slice, each value or view once.
+// Sums up the bytes that gradients of weights read of a slice, each value or view once.
 static void read_waiting(const Reader *r) {
   bool *seen = arena_array(r->a, bool, r->g->n_values);
   for_each_op(op, r->g) {

@@ -155,7 +155,7 @@ static Value *build_part(const Product *p, Columns c, Op *at, Diag *d) {
   return build_reshape(&b, y, t->ndim, shape);
 }
 
-// What a slice has left of its columns.
+// The rest of a slice's columns.
 static Value *build_rest(const Product *p, Op *slice, Value *part, Diag *d) {
   if (type_equal(part->type, slice->out[0]->type)) return part;
   Builder b = {.g = slice->graph, .at = slice, .origin = op_origin(slice), .d = d};

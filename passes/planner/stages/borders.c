@@ -2,7 +2,7 @@
 //
 // Costs of kernels first, op by op; then those of values: each with the layout that its op gives
 // it, and those that its readers want. Reshards between two layouts are priced once, as layers
-// repeat them. Gradients that updates read are summed behind the loop.
+// repeat them. Gradients that updates read are summed after the loop.
 
 #include "borders.h"
 
@@ -185,7 +185,7 @@ static void find_late(Pricer *b) {
   }
 }
 
-// Adds seconds behind the loop to the unit of a weight, or to the units that share it.
+// Adds seconds after the loop to the unit of a weight, or to the units that share it.
 static void add_sums(Pricer *b, const Value *weight, double seconds) {
   int unit = b->loads->unit_of[weight->id];
   if (unit >= 0)

@@ -1,8 +1,8 @@
-// Stages of units in one order, one on each rank: an exact table of what the schedule makes of
+// Stages of units in one order, one on each rank: an exact table of the schedule's times of
 // them.
 //
 //     units    0 1 2 │ 3 4 5 │ 6 7 8       stage 1 is units 3 to 5
-//     stage s  lead  F F F … F B F B … B  tail   behind the loop
+//     stage s  lead  F F F … F B F B … B  tail   after the loop
 //
 // With m micro-batches a stage that runs units a to b - 1 takes
 //
@@ -17,7 +17,7 @@
 //     fill     until its first backward: the first micro-batch goes through all later stages and
 //              back, while the schedule has some more forwards to run
 //     drain    after its last forward, likewise, while there are backwards to run
-//     sums     behind the loop: sums of gradients over replicas, updates, gathers of weights
+//     sums     after the loop: sums of gradients over replicas, updates, gathers of weights
 //
 // With one micro-batch no two stages run at the same time, and a stage takes its own T, messages
 // and sums only.

@@ -2,8 +2,8 @@
 //
 //     place: linear, gpt3.nn:/h5/up: unit 6 of 14, stage 2 of 4, ranks 2-3 of pp
 //       the slowest stage is 4, and takes 12.310 ms; this one takes 11.902 ms
-//       stage 4: 1.302 ms of lead, fill, drain and tail, 8 x 1.320 ms, 0.448 ms behind the loop
-//       stage 2: 1.100 ms of lead, fill, drain and tail, 8 x 1.301 ms, 0.394 ms behind the loop
+//       stage 4: 1.302 ms of lead, fill, drain and tail, 8 x 1.320 ms, 0.448 ms after the loop
+//       stage 2: 1.100 ms of lead, fill, drain and tail, 8 x 1.301 ms, 0.394 ms after the loop
 //       with this unit, and 1 after it, on stage 3: 13.520 ms, stage 3 would be the slowest
 //
 // The units of its stage that read its results move with it.
