@@ -76,7 +76,7 @@ static void explain_parts(const Placing *p, int run, int slowest, StrBuf *out) {
   for (int i = 0; i < (run == slowest ? 1 : 2); i++) {
     const ChainStage *x = &stage[i ? run : slowest];
     strbuf_addf(out,
-                "  stage %d: %.6f ms of lead, fill, drain and tail, %.0f x %.6f ms, %.6f ms behind "
+                "  stage %d: %.6f ms of lead, fill, drain and tail, %.0f x %.6f ms, %.6f ms after "
                 "the loop\n",
                 (i ? run : slowest) + 1, x->lead * 1e3, p->chain->slices, x->slice * 1e3,
                 x->sums * 1e3);
