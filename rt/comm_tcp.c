@@ -189,20 +189,21 @@ static int hear(TcpWire *t, int rank) {
       epoll_ctl(t->watch, EPOLL_CTL_DEL, t->control[rank], NULL);
       return 0;
     }
+    Abort failure = {.rank = rank};
     if (read == READ_whole && r->head.kind == MESSAGE_abort) {
-      Abort *a = (void *)r->body;
-      if (a->quit) nnrt_stacks_quit(); // rank 0's own handler passes it on
-      if (a->rank < 0 || a->rank >= t->wire.world) a->rank = rank;
-      nnrt_text_clean(a->text, sizeof a->text);
-      t->told = *a;
+      failure = *(Abort *)r->body;
+      if (failure.quit) nnrt_stacks_quit(); // rank 0's own handler passes it on
+      if (failure.rank < 0 || failure.rank >= t->wire.world) failure.rank = rank;
+      nnrt_text_clean(failure.text, sizeof failure.text);
     } else {
       const char *how = read == READ_whole || read == READ_foreign ? "it sent nonsense"
                         : errno == ETIMEDOUT                       ? "its machine does not answer"
                                                                    : "it closed the connection";
-      t->told.rank = rank;
-      describe_gone(t, rank, how, t->told.text, sizeof t->told.text);
+      describe_gone(t, rank, how, failure.text, sizeof failure.text);
     }
-    if (t->wire.rank == 0) nnrt_tcp_tell(t, t->told.rank, t->told.text);
+    // First the other ranks: a rank that has been told has no last word, and may end at once.
+    if (t->wire.rank == 0) nnrt_tcp_tell(t, failure.rank, failure.text);
+    t->told = failure;
     return nnrt_error(NNRT_COMM, "tcp: %s", t->told.text);
   }
 }

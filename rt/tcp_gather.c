@@ -167,8 +167,8 @@ static bool control_step(Gather *g, int rank, Why *w) {
         let_go(g, rank, a->text);
         return true;
       }
-      g->t->told = *a;
       if (g->rank == 0) nnrt_tcp_tell(g->t, a->rank, a->text);
+      g->t->told = *a;
       return why(w, "%s", a->text);
     }
     if (whole && g->rank == 0 && kind == MESSAGE_ready && !early) {
