@@ -17,7 +17,7 @@ const char *const level_name[N_RECOMPUTE_LEVELS] = {"none", "attention", "layer"
 // Interleaved has chunks, and zb-v two stages: more than one of each device.
 static bool find_kind(const char *name, StagedKind *out) {
   for (int k = 0; k < N_STAGED_KINDS; k++)
-    if (!strcmp(name, staged_name[k]) && staged_stages((StagedKind)k, 2, 2) == 2) {
+    if (!strcmp(name, staged_traits[k].name) && staged_stages((StagedKind)k, 2, 2) == 2) {
       *out = (StagedKind)k;
       return true;
     }

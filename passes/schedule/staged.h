@@ -1,10 +1,6 @@
 // Pipelines of unequal stages, by the orders of a kind, without its file in Lua: the timeline that
 // the pass `schedule` finds for such stages, in about a millisecond.
 //
-//     stages of device 1 of 4     1f1b, zb-h1, …    1
-//                                 interleaved:2     1, 5
-//                                 zb-v              1, 5     3 is at the turn, on device 3
-//
 // A search for a plan asks for thousands of timelines, and a kind's file takes longer than one.  A
 // test compares the orders with those of the files.
 
@@ -12,18 +8,7 @@
 #define SCHEDULE_STAGED_H
 
 #include "schedule/schedule.h"
-
-typedef enum StagedKind {
-  STAGED_gpipe,
-  STAGED_1f1b,
-  STAGED_interleaved,
-  STAGED_zb_h1,
-  STAGED_zb_h2,
-  STAGED_zb_v,
-  N_STAGED_KINDS,
-} StagedKind;
-
-extern const char *const staged_name[N_STAGED_KINDS]; // as in names.h, without a number
+#include "schedule/staged_kinds.h"
 
 typedef struct StagedStage {
   double f, b, w; // of a micro-batch; b and w run together unless the kind splits them
@@ -39,15 +24,6 @@ typedef struct Staged {
   double cutoff;            // only shorter timelines are of interest; 0: all
 } Staged;
 
-int staged_stages(StagedKind kind, int n_devices, int chunks);
-int staged_device(StagedKind kind, int n_devices, int stage);
-bool staged_splits(StagedKind kind); // W is a block of its own
-// Forwards of the first stage of a device that may run before its first backward, with those of its
-// other chunks.
-int staged_ahead(StagedKind kind, int n_devices, int chunks, int device);
-// The most micro-batches whose activations a stage holds at a time, if it is the only one of its
-// device.
-int staged_held(StagedKind kind, int n_devices, int n_micro_batches, int stage);
 // The most memory of activations that a device holds at a time, by those of a micro-batch on each
 // of its stages, in order.
 double staged_peak(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int device,

@@ -54,7 +54,7 @@ static void consider(const Lanes *l, Offer *best, int device, WorkKind kind, dou
 // The micro-batches between a forward and the backward that follows it, by the kind's orders.
 static int forwards_between(const Lanes *l, int device) {
   const Staged *s = l->s;
-  if (s->kind == STAGED_gpipe) return s->n_micro_batches - 1;
+  if (staged_traits[s->kind].all_first) return s->n_micro_batches - 1;
   return staged_ahead(s->kind, s->n_devices, 1, device) - 1;
 }
 
@@ -64,12 +64,12 @@ static Offer find_offer(const Lanes *l, int i) {
   const int *done = &l->done[i * LANES];
   int f = done[WORK_F], b = done[WORK_B], w = done[WORK_W];
   Offer best = {INFINITY, INT_MAX, INT_MAX, WORK_F};
-  bool may = f < m && f <= b + between && (!l->split || f < w + weights_due(s));
-  if (s->kind == STAGED_gpipe) may = f < m;
+  bool may = f < m && f <= b + between && (!l->split || f < w + staged_due(s->kind, s->n_devices));
+  if (staged_traits[s->kind].all_first) may = f < m;
   if (may && (!i || done[WORK_F - LANES] > f))
     consider(l, &best, i, WORK_F, i ? l->sent[0][(int64_t)(i - 1) * m + f] : 0);
   may = b < f && (b + between >= m || f > b + between);
-  if (s->kind == STAGED_gpipe) may = b < m && f == m;
+  if (staged_traits[s->kind].all_first) may = b < m && f == m;
   if (may && (i == p - 1 || done[WORK_B + LANES] > b))
     consider(l, &best, i, WORK_B, i < p - 1 ? l->sent[1][(int64_t)(i + 1) * m + b] : 0);
   if (l->split && w < b) consider(l, &best, i, WORK_W, 0);
@@ -132,7 +132,7 @@ bool run_lanes(Arena *a, const Staged *s, const StagedStage *stage, const ListRu
                double cutoff, StagedTimeline *out) {
   int p = s->n_devices;
   int64_t n = (int64_t)p * s->n_micro_batches;
-  Lanes l = {.s = s, .stage = stage, .rank = rule->rank, .split = staged_splits(s->kind)};
+  Lanes l = {.s = s, .stage = stage, .rank = rule->rank, .split = staged_traits[s->kind].split};
   l.done = arena_array(a, int, p *LANES);
   l.free = arena_array(a, double, p);
   l.left = arena_array(a, double, p);

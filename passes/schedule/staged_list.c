@@ -14,7 +14,8 @@ int work_at(const Staged *s, WorkKind kind, int stage) {
 }
 
 Pipeline *staged_pipeline(Arena *a, const Staged *s) {
-  int n = staged_stages(s->kind, s->n_devices, s->chunks), parts = staged_splits(s->kind) ? 3 : 2;
+  int n = staged_stages(s->kind, s->n_devices, s->chunks),
+      parts = staged_traits[s->kind].split ? 3 : 2;
   const StagedStage *stage = timed_stages(a, s);
   Work *work = arena_array(a, Work, n * parts);
   int *device = arena_array(a, int, n), *shares = arena_array(a, int, s->n_devices);
@@ -77,7 +78,7 @@ Orders staged_orders(Arena *a, const Staged *s, const Blocks *b) {
         add_order(a, s, b, &o, last, now);
         memcpy(last, now, sizeof last);
       }
-    } else if (s->kind == STAGED_gpipe) {
+    } else if (staged_traits[s->kind].all_first) {
       add_order(a, s, b, &o, (const int[3]){WORK_F, i, m - 1}, (const int[3]){WORK_B, i, 0});
     } else if (s->kind != STAGED_zb_v) {
       int ahead = staged_ahead(s->kind, p, 1, i);
@@ -86,9 +87,9 @@ Orders staged_orders(Arena *a, const Staged *s, const Blocks *b) {
         const int back[3] = {WORK_B, i, k};
         add_order(a, s, b, &o, forward, back);
         add_order(a, s, b, &o, back, next);
-        if (staged_splits(s->kind))
+        if (staged_traits[s->kind].split)
           add_order(a, s, b, &o, (const int[3]){WORK_W, i, k},
-                    (const int[3]){WORK_F, i, k + weights_due(s)});
+                    (const int[3]){WORK_F, i, k + staged_due(s->kind, p)});
       }
     }
   }

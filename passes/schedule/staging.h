@@ -1,14 +1,10 @@
-// Shared by the files of staged pipelines: staged.c (kinds), staged_lanes.c (one stage per device),
+// Shared by the files of staged pipelines: staged.c, staged_lanes.c (one stage per device),
 // staged_turns.c (interleaved), staged_list.c (as a problem of schedule_list), staged_transfers.c.
 
 #ifndef SCHEDULE_STAGING_H
 #define SCHEDULE_STAGING_H
 
 #include "schedule/staged.h"
-
-// The micro-batches after which a weight gradient is due, of a kind that splits them: before the
-// forward of so many micro-batches later.
-int weights_due(const Staged *s);
 
 // Stages with the least time that the pass gives a segment: a block of no time would end together
 // with its predecessors.  Without a split, b has w.

@@ -71,7 +71,7 @@ static Chain *random_chain(Arena *a, Random *r, const Shape *s) {
   *c = (Chain){.p = p, .kind = chain_kind(s->kind), .slices = s->slices};
   for (int i = 0; i < n; i++) {
     p->limit[i] = s->memory ? all * s->memory / 100 : INFINITY;
-    flight[i] = chain_in_flight(c->kind, n, i, s->slices);
+    flight[i] = staged_held(c->kind, n, s->slices, i);
   }
   p->in_flight = flight;
   // A received value is kept, and a tensor is shared.
@@ -138,7 +138,7 @@ static double price(const Chain *c, const int *first, bool *fits) {
       int i = u * n + s;
       bool is_later = u >= first[s] && !is_in(u, first, c, s);
       if (is_later) ahead += c->forward[i];
-      if (is_later) later += c->backward[i] + (c->kind->split ? 0 : c->weights[i]);
+      if (is_later) later += c->backward[i] + (staged_traits[c->kind].split ? 0 : c->weights[i]);
       if (!is_in(u, first, c, s)) continue;
       part[0] += c->forward[i];
       part[1] += c->backward[i];
@@ -184,14 +184,14 @@ static double price(const Chain *c, const int *first, bool *fits) {
       slowest = fmax(slowest, slice + messages + sums);
       continue;
     }
-    lead += over[0] + (c->kind->split ? 0 : over[1]);
-    double early = fmin(c->kind->early[0] * (n - s) + c->kind->early[1], c->slices);
+    lead += over[0] + (staged_traits[c->kind].split ? 0 : over[1]);
+    double early = fmin(chain_early(c, s), c->slices);
     double fill = fmax(ahead + later - (early - 1) * part[0], 0);
     double drain = fmax(ahead + later - (early - 1) * (part[1] + part[2]), 0);
-    if (!c->kind->drains) drain = 0;
-    double loop = c->slices * fmax(slice + c->kind->waits * messages / 2, messages);
+    if (!chain_drains(c)) drain = 0;
+    double loop = c->slices * fmax(slice + staged_traits[c->kind].waits * messages / 2, messages);
     slowest = fmax(slowest, lead + fill + drain + loop + sums);
-    lead += part[0] + (c->kind->split ? 0 : part[1] + part[2]);
+    lead += part[0] + (staged_traits[c->kind].split ? 0 : part[1] + part[2]);
   }
   return slowest;
 }

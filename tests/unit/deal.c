@@ -60,7 +60,7 @@ static double file_makespan(Arena *a, const Staged *s) {
                      .b = 1,
                      .w = 1,
                      .memory = INFINITY};
-  SchedulePlan *plan = schedule_plan(a, schedule_text(staged_name[s->kind]), &ask, h->d);
+  SchedulePlan *plan = schedule_plan(a, schedule_text(staged_traits[s->kind].name), &ask, h->d);
   assert_non_null(plan);
   const Blocks *ours = blocks_new(a, staged_pipeline(a, s));
   Orders all = {0};
@@ -101,8 +101,9 @@ static void timelines_are_those_of_the_files(void **state) {
     assert_true(staged_run(a, &s, &t));
     double want = file_makespan(a, &s);
     if (fabs(t.makespan - want) > 1e-12 * want)
-      fail_msg("%s, %d devices, %d chunks, %d micro-batches: %.17g, not %.17g", staged_name[s.kind],
-               s.n_devices, s.chunks, s.n_micro_batches, t.makespan, want);
+      fail_msg("%s, %d devices, %d chunks, %d micro-batches: %.17g, not %.17g",
+               staged_traits[s.kind].name, s.n_devices, s.chunks, s.n_micro_batches, t.makespan,
+               want);
     // A cutoff drops no shorter timeline.
     s.cutoff = want * (1 + 1e-9);
     assert_true(staged_run(a, &s, &t) && fabs(t.makespan - want) <= 1e-12 * want);
@@ -152,8 +153,8 @@ static void bounds_are_below_timelines(void **state) {
     double seconds, peak, bound = makespan_bound(&c);
     assert_true(makespan_run(&c, INFINITY, &seconds, &peak));
     if (!(bound <= seconds * (1 + 1e-9)))
-      fail_msg("%s, %d stages, %d micro-batches: bound %.9g of %.9g", staged_name[kind], c.stages,
-               (int)c.micro_batches, bound, seconds);
+      fail_msg("%s, %d stages, %d micro-batches: bound %.9g of %.9g", staged_traits[kind].name,
+               c.stages, (int)c.micro_batches, bound, seconds);
     // Transfers that wait for each other are not in the bound.
     if (near && !c.at[0].hop) {
       sum[kind] += seconds / bound - 1;
@@ -177,7 +178,7 @@ static void bounds_of_equal_stages_are_exact(void **state) {
     StagedKind kind = (StagedKind)(i % N_STAGED_KINDS);
     PipelineCost c = {.kind = kind, .stages = 1 + below(&r, 8), .chunks = 1};
     c.micro_batches = 1 + below(&r, 4 * c.stages);
-    bool fixed = staged_splits(kind);
+    bool fixed = staged_traits[kind].split;
     const double *some = times[kind == STAGED_zb_v ? 0 : below(&r, 3)];
     if (kind == STAGED_zb_h2 || kind == STAGED_zb_v) c.micro_batches += 2 * c.stages - 2;
     if (kind == STAGED_interleaved) {
@@ -198,9 +199,9 @@ static void bounds_of_equal_stages_are_exact(void **state) {
     double seconds, peak, bound = makespan_bound(&c);
     assert_true(makespan_run(&c, INFINITY, &seconds, &peak));
     if (!(fabs(seconds - bound) <= 1e-9 * bound))
-      fail_msg("%s, %d stages, %d micro-batches, %g %g %g: bound %.9g of %.9g", staged_name[kind],
-               c.stages, (int)c.micro_batches, one.forward, one.backward, one.weight_grad, bound,
-               seconds);
+      fail_msg("%s, %d stages, %d micro-batches, %g %g %g: bound %.9g of %.9g",
+               staged_traits[kind].name, c.stages, (int)c.micro_batches, one.forward, one.backward,
+               one.weight_grad, bound, seconds);
     arena_free(a);
   }
 }
@@ -327,13 +328,14 @@ static void check_deal(const DealProblem *p, Arena *a, bool exact, int *fitting)
   bool found = deal_find(p, a, &d);
   double least = try_all(p, a);
   if (found != !isinf(least))
-    fail_msg("%s: %s, and the least of all deals is %g", staged_name[p->kind],
+    fail_msg("%s: %s, and the least of all deals is %g", staged_traits[p->kind].name,
              found ? "a deal" : "no deal", least);
   if (!found) return;
   ++*fitting;
   if (!(d.bound <= least * (1 + 1e-9)) || (exact && d.bound < least * (1 - 1e-9)))
-    fail_msg("%s, %d stages, %d micro-batches, %d units: %.12g, not %.12g", staged_name[p->kind],
-             p->stages, (int)p->micro_batches, p->units->n, d.bound, least);
+    fail_msg("%s, %d stages, %d micro-batches, %d units: %.12g, not %.12g",
+             staged_traits[p->kind].name, p->stages, (int)p->micro_batches, p->units->n, d.bound,
+             least);
   // The deal itself fits, and has this bound, and a timeline that is no shorter.
   PipelineCost c = deal_cost(p, &d, a);
   double seconds, peak, bound = makespan_bound(&c);
@@ -431,8 +433,9 @@ static void deals_of_chunks_are_above_their_bound(void **state) {
       assert_true(d.first[0] == 0 && d.first[d.n] == u.n);
       assert_true(makespan_bound(&c) <= seconds * (1 + 1e-9));
       if (!(d.bound <= t.best * (1 + 1e-9)))
-        fail_msg("%s:%d on %d, %d micro-batches, %d units: bound %.9g of %.9g", staged_name[p.kind],
-                 p.chunks, p.stages, (int)p.micro_batches, u.n, d.bound, t.best);
+        fail_msg("%s:%d on %d, %d micro-batches, %d units: bound %.9g of %.9g",
+                 staged_traits[p.kind].name, p.chunks, p.stages, (int)p.micro_batches, u.n, d.bound,
+                 t.best);
       if (p.kind == STAGED_interleaved) assert_true(peak <= p.memory * (1 + 1e-6));
       sum += deal_improve(&p, &d, 50) / seconds;
     }
@@ -472,7 +475,8 @@ static void peaks_are_those_of_timelines(void **state) {
                       (s.kind == STAGED_1f1b && s.n_micro_batches >= s.n_devices);
       if (t.peak[d] > peak * (1 + 1e-9) || (complete && t.peak[d] < peak * (1 - 1e-9)))
         fail_msg("%s:%d, device %d of %d, %d micro-batches: %g, and %g in the timeline",
-                 staged_name[s.kind], s.chunks, d, s.n_devices, s.n_micro_batches, peak, t.peak[d]);
+                 staged_traits[s.kind].name, s.chunks, d, s.n_devices, s.n_micro_batches, peak,
+                 t.peak[d]);
     }
     arena_free(a);
   }
@@ -591,7 +595,7 @@ static void timelines_are_those_of_built_plans(void **state) {
     Module *m = linear_stages(a, &s, layers, small ? 8192 : 1024, small ? 128 : 1024, h->d);
     assert_non_null(m);
     const char *schedule = str_format(a, "schedule(kind=\"%s%s\" cluster=\"h200:1x8\")",
-                                      staged_name[s.kind], s.chunks > 1 ? ":2" : "");
+                                      staged_traits[s.kind].name, s.chunks > 1 ? ":2" : "");
     PipelineOptions o = {.bisect_limit = -1};
     bool ok;
     if (!pipeline_run(m, schedule, &o, h->d)) fail_msg("%s", h->text);
@@ -603,8 +607,8 @@ static void timelines_are_those_of_built_plans(void **state) {
     assert_true(makespan_run(&c, INFINITY, &seconds, &peak));
     exact += fabs(seconds - step.seconds) <= 2e-6 * seconds;
     if (!(fabs(seconds - step.seconds) <= 0.005 * seconds))
-      fail_msg("%s on %d, %d micro-batches: %.9g, and %.9g built", staged_name[s.kind], s.n_devices,
-               s.n_micro_batches, seconds, step.seconds);
+      fail_msg("%s on %d, %d micro-batches: %.9g, and %.9g built", staged_traits[s.kind].name,
+               s.n_devices, s.n_micro_batches, seconds, step.seconds);
     module_free(m);
     heard_free(h);
     arena_free(a);

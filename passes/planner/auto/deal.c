@@ -39,7 +39,7 @@ static void sum_units(Dealer *d) {
 }
 
 Dealer dealer_new(const DealProblem *p, Arena *a) {
-  Dealer d = {.p = p, .arena = a, .n = p->units->n, .split = staged_splits(p->kind)};
+  Dealer d = {.p = p, .arena = a, .n = p->units->n, .split = staged_traits[p->kind].split};
   d.stages = staged_stages(p->kind, p->stages, p->chunks);
   sum_units(&d);
   return d;

@@ -2,6 +2,7 @@
 
 #include "estimate.h"
 
+#include <limits.h>
 #include <math.h>
 
 #include "bounds.h"
@@ -18,19 +19,17 @@ static double start_seconds(const Cluster *c, int n, int stride) {
 
 // The seconds in which a stage of a full pipeline is idle, by the work of a micro-batch on a stage.
 static double idle_seconds(const Point *p, double f, double b, double w, double hop) {
-  double stages = p->stages - 1;
-  double idle = f + b + w;
-  if (p->kind == POINT_zb_h1) idle = fmax(f + b - w, b);
-  if (p->kind == POINT_zb_h2) idle = f + b - 2 * w;
-  if (p->kind == POINT_interleaved) idle /= p->chunks;
-  return stages * (fmax(idle, 0) + 2 * hop);
+  const StagedTraits *t = &staged_traits[point_schedule(p)];
+  double idle = t->idle[0] * f + t->idle[1] * b + t->idle[2] * w;
+  idle = fmax(idle, t->idle_least * b) / p->chunks;
+  return (p->stages - 1) * (idle + 2 * hop);
 }
 
 // Micro-batches whose activations a stage has at the same time, at most.
 static double in_flight(const StepWork *w, const Point *p) {
-  double most = p->stages;
-  if (p->kind == POINT_zb_h2) most = 2 * p->stages - 1;
-  if (p->kind == POINT_interleaved) most += (double)(p->stages - 1) / p->chunks;
+  StagedKind kind = point_schedule(p);
+  double most = staged_held(kind, p->stages, INT_MAX, 0);
+  if (p->chunks > 1) most = (double)staged_ahead(kind, p->stages, p->chunks, 0) / p->chunks;
   return fmin(most, step_slices(w, p->micro_batches));
 }
 
@@ -40,7 +39,7 @@ static double in_flight(const StepWork *w, const Point *p) {
 // off, also those of the last product, whose result is the largest of all: logits, in f32 beside 16
 // bits, and their gradients.
 static double bytes_of(const StepWork *w, const Point *p, double share) {
-  bool split = p->kind == POINT_zb_h1 || p->kind == POINT_zb_h2;
+  bool split = staged_traits[point_schedule(p)].split;
   double parts = (double)p->stages * p->tensor, replicas = p->zero ? p->replicas : 1;
   double low = w->narrow ? w->low_weights : 0;
   double lasting = (w->weights + low) / (p->zero == 3 ? replicas : 1) + w->states / replicas;

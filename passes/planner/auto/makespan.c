@@ -7,11 +7,11 @@
 // -- Bounds ------------------------------------------------------------------------------------
 
 StageOrders stage_orders(StagedKind kind, int stages, int64_t micro_batches, int stage) {
-  StageOrders o = {.split = staged_splits(kind), .micro_batches = micro_batches};
+  StageOrders o = {.split = staged_traits[kind].split, .micro_batches = micro_batches};
   int64_t ahead = staged_ahead(kind, stages, 1, stage);
-  o.all_first = kind == STAGED_gpipe;
+  o.all_first = staged_traits[kind].all_first;
   o.ahead = ahead < micro_batches ? ahead : micro_batches;
-  o.due = kind == STAGED_zb_h2 ? 2 * stages - 1 : stages;
+  o.due = staged_due(kind, stages);
   return o;
 }
 
@@ -48,7 +48,7 @@ static double after_device(const PipelineCost *c, int device) {
 }
 
 static double bound_straight(const PipelineCost *c) {
-  bool split = staged_splits(c->kind);
+  bool split = staged_traits[c->kind].split;
   double forwards = 0, lead = 0, hops = 0, behind = 0, next_back = -INFINITY, bound = 0;
   for (int i = 0; i < c->stages; i++) {
     forwards += c->at[i].forward;
@@ -95,7 +95,7 @@ static Paths find_paths(const PipelineCost *c, Arena *a) {
     double hop = i + 1 < n && c->stages > 1 ? x->hop : 0;
     p.forward[i + 1] = p.forward[i] + x->forward + hop;
     p.backward[i + 1] = p.backward[i] + x->backward + hop;
-    if (!staged_splits(c->kind)) p.backward[i + 1] += x->weight_grad;
+    if (!staged_traits[c->kind].split) p.backward[i + 1] += x->weight_grad;
   }
   return p;
 }

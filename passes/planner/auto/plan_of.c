@@ -13,9 +13,15 @@
 
 static const char *const stages_program[N_POINT_KINDS] = {"pp", "pp_zb_h1", "pp_zb_h2",
                                                           "pp_interleaved"};
+static const StagedKind schedule[N_POINT_KINDS] = {STAGED_1f1b, STAGED_zb_h1, STAGED_zb_h2,
+                                                   STAGED_interleaved};
 static const char *const inner_program[N_POINT_INNERS] = {"sp", "vp", "tp"};
 static const char *const replicas_program[] = {"dp", "zero1", "zero2", "zero3"};
 enum { N_ZEROS = sizeof replicas_program / sizeof *replicas_program };
+
+StagedKind point_schedule(const Point *p) {
+  return schedule[p->kind];
+}
 
 const char *point_plan(Arena *a, const Point *p) {
   StrBuf b = {.arena = a};

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "schedule/staged_kinds.h"
 
 // The schedules of stages; each is a program of passes/planner/plans.
 typedef enum PointKind {
@@ -36,6 +37,8 @@ typedef struct Point {
 } Point;
 
 bool point_equal(const Point *p, const Point *q);
+
+StagedKind point_schedule(const Point *p);
 
 // The plan as in --plan: see plan_of.c.
 const char *point_plan(Arena *a, const Point *p);

@@ -57,10 +57,8 @@ static double memory_of(const Prices *p) {
 // Prices a deal of units to stages.
 static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
                              double memory, bool timeline, Price *out) {
-  static const StagedKind kind[N_POINT_KINDS] = {STAGED_1f1b, STAGED_zb_h1, STAGED_zb_h2,
-                                                 STAGED_interleaved};
   DealProblem problem = {.units = units,
-                         .kind = kind[at->kind],
+                         .kind = point_schedule(at),
                          .stages = at->stages,
                          .chunks = at->chunks,
                          .micro_batches = p->work->batches * at->micro_batches,

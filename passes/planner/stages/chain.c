@@ -14,23 +14,20 @@
 
 // -- Kinds ---------------------------------------------------------------------------------------
 
-static const ChainKind kinds[] = {
-    // name   split  drains waits early   held
-    {"1f1b", false, true, 1, {1, 0}, {1, 0, 0}},
-    {"gpipe", false, false, 0.5, {0, 1}, {0, 0, INFINITY}},
-    {"zb-h1", true, false, 1, {1, 0}, {0, 1, 0}},
-    {"zb-h2", true, false, 0.5, {2, -1}, {0, 2, -1}},
-};
-
-const ChainKind *chain_kind(const char *schedule) {
-  for (size_t i = 0; schedule && i < sizeof kinds / sizeof *kinds; i++)
-    if (!strcmp(kinds[i].name, schedule)) return &kinds[i];
-  return &kinds[0];
+StagedKind chain_kind(const char *schedule) {
+  for (int k = 0; schedule && k < N_STAGED_KINDS; k++) {
+    bool one_stage = staged_stages((StagedKind)k, 2, 2) == 2;
+    if (one_stage && !strcmp(staged_traits[k].name, schedule)) return (StagedKind)k;
+  }
+  return STAGED_1f1b;
 }
 
-double chain_in_flight(const ChainKind *k, int n_stages, int stage, double slices) {
-  double n = k->held[0] * (n_stages - stage) + k->held[1] * n_stages + k->held[2];
-  return fmin(n, slices);
+int chain_early(const Chain *c, int stage) {
+  return staged_traits[c->kind].all_first ? 1 : staged_ahead(c->kind, c->p->n_runs, 1, stage);
+}
+
+bool chain_drains(const Chain *c) {
+  return !staged_traits[c->kind].all_first && !staged_traits[c->kind].split;
 }
 
 // -- Spans ---------------------------------------------------------------------------------------
@@ -155,27 +152,28 @@ static ChainStage price_stage(Table *t, int stage, int a, int b, double lead, do
   double forward = between(t, t->forward, stage, a, b) + s->forward;
   double backward = between(t, t->backward, stage, a, b) + s->backward;
   double weights = between(t, t->weights, stage, a, b), messages = 0;
+  bool split = staged_traits[c->kind].split;
   ChainStage x = {.lead = lead};
   // Messages at both borders.
   if (stage > 0) {
     double in = hop_seconds(c, stage - 1, &s->in);
     double out = hop_seconds(c, stage - 1, &s->back_out);
     messages += in + out;
-    x.lead += c->kind->split ? in : in + out;
+    x.lead += split ? in : in + out;
   }
   if (stage + 1 < t->n_stages)
     messages += hop_seconds(c, stage, &s->out) + hop_seconds(c, stage, &s->back_in);
-  *after = x.lead + forward + (c->kind->split ? 0 : backward + weights);
+  *after = x.lead + forward + (split ? 0 : backward + weights);
   // The first micro-batch comes back from later stages, and the last one.
-  double early = fmin(c->kind->early[0] * (t->n_stages - stage) + c->kind->early[1], c->slices);
+  double early = fmin(chain_early(c, stage), c->slices);
   double ahead = between(t, t->forward, stage, b, t->n);
   double behind = between(t, t->backward, stage, b, t->n);
-  if (!c->kind->split) behind += between(t, t->weights, stage, b, t->n);
+  if (!split) behind += between(t, t->weights, stage, b, t->n);
   x.lead += fmax(ahead + behind - (early - 1) * forward, 0);
-  if (c->kind->drains) x.lead += fmax(ahead + behind - (early - 1) * (backward + weights), 0);
+  if (chain_drains(c)) x.lead += fmax(ahead + behind - (early - 1) * (backward + weights), 0);
   x.slice = forward + backward + weights + p->base_seconds[stage] / c->slices;
   if (c->slices > 1)
-    x.slice = fmax(x.slice + c->kind->waits * messages / 2, messages);
+    x.slice = fmax(x.slice + staged_traits[c->kind].waits * messages / 2, messages);
   else {
     // Nothing runs beside: all stages wait for all others, and even ones have the least memory.
     x.lead = *after = 0;

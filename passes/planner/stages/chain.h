@@ -35,6 +35,7 @@
 #define STAGES_CHAIN_H
 
 #include "partition.h"
+#include "schedule/staged_kinds.h"
 
 // A layout that readers of a value want. In another stage than the value's, the value crosses in
 // the layout number `via`: the sender reshards to that, and the receiver from there.
@@ -57,27 +58,9 @@ typedef struct Transfer {
 
 enum { MAX_WANTS = 8 };
 
-// What a kind of schedule makes of stages.
-typedef struct ChainKind {
-  const char *name;
-  bool split;  // gradients of weights fill the time after the last backward
-  bool drains; // as many micro-batches are left after the last forward
-  // The share of a message that its two ends wait for in each micro-batch, half of it at each: 1f1b
-  // has as many micro-batches in flight as make a round trip, so any message delays it (Little's
-  // law); others run something else meanwhile, but a block that has begun ends first.
-  double waits;
-  double
-      early[2];   // forwards of stage s of p before its first backward: early[0] (p - s) + early[1]
-  double held[3]; // micro-batches in flight: held[0] (p - s) + held[1] p + held[2]
-} ChainKind;
-
-// Returns the row of a schedule's name; of an unknown name or NULL, that of 1f1b.
-const ChainKind *chain_kind(const char *schedule);
-double chain_in_flight(const ChainKind *k, int n_stages, int stage, double slices);
-
 typedef struct Chain {
   const Partition *p; // bytes, limits, and tensors that units share; run s is stage s
-  const ChainKind *kind;
+  StagedKind kind;    // with one stage on each rank
   double slices;
   // [n_units * n_stages] seconds: of a micro-batch; `sums` of a step.
   double *forward, *backward, *weights, *sums;
@@ -86,6 +69,14 @@ typedef struct Chain {
   const Transfer *transfer;
   int n_transfers;
 } Chain;
+
+// Returns the kind of a schedule's name; of NULL, an unknown name, or one with several stages on
+// each rank, 1f1b.
+StagedKind chain_kind(const char *schedule);
+// The forwards of a stage up to the first backward, from that of the same micro-batch on.
+int chain_early(const Chain *c, int stage);
+// Whether as many micro-batches are left after the last forward, with nothing else to run.
+bool chain_drains(const Chain *c);
 
 // The parts of a stage's time, in seconds.
 typedef struct ChainStage {

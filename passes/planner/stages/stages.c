@@ -323,14 +323,14 @@ const int *placing_open(const Placing *p, int *n_stages) {
 }
 
 // The micro-batches that each run has in flight under a kind of schedule.
-static double *runs_in_flight(const Placing *p, const ChainKind *kind) {
+static double *runs_in_flight(const Placing *p, StagedKind kind) {
   double *n = arena_array(p->s->scratch, double, p->n_runs);
-  double slices = (double)module_slices(p->s->g->module);
+  int slices = module_slices(p->s->g->module);
   int n_stages = p->wish->n ? p->wish->n : p->n_ranks;
   for (int r = 0; r < p->n_runs; r++) {
     int after = p->n_ranks - p->run[r].first - p->run[r].n;
     if (after > n_stages - 1) after = n_stages - 1;
-    n[r] = chain_in_flight(kind, n_stages, n_stages - 1 - after, slices);
+    n[r] = (double)staged_held(kind, n_stages, slices, n_stages - 1 - after);
   }
   return n;
 }
@@ -345,7 +345,7 @@ static bool is_limited(const Placing *p) {
 }
 
 // Loads with all micro-batches in flight, and with the values that pass.
-static Loads *close_loads(const Placing *p, const ChainKind *kind) {
+static Loads *close_loads(const Placing *p, StagedKind kind) {
   Loads *close = loads_new(p->s, p->axis, &p->units, p->batch, p->run, p->n_runs,
                            runs_in_flight(p, kind), p->s->scratch);
   close->p.n_stages = p->loads->p.n_stages;
@@ -358,7 +358,7 @@ static Loads *close_loads(const Placing *p, const ChainKind *kind) {
 // estimate, so stages that fit only without are left to the passes.
 static void limit_closely(Placing *p) {
   if (!is_limited(p)) return;
-  Loads *close = close_loads(p, chain_kind(NULL));
+  Loads *close = close_loads(p, STAGED_1f1b);
   PartitionOptions o = {.seconds = SECONDS};
   const int *run_of = partition_solve(p->s->scratch, &close->p, &o).run_of;
   if (run_of && partition_load(p->s->scratch, &close->p, run_of).fits) p->loads = close;
@@ -414,7 +414,7 @@ static bool solve_chain(Placing *p, Stages *out) {
   const Sharding *assumed = outer ? outer_assume(p->s, outer) : p->s;
   Chain *c = borders_price(assumed, p->axis, &p->units, p->loads, p->s->scratch);
   splits_restore(&before);
-  const ChainKind *often = chain_kind(NULL);
+  StagedKind often = STAGED_1f1b;
   Loads *loose = p->loads, *tries[3] = {NULL, NULL, loose};
   if (is_limited(p)) {
     tries[0] = close_loads(p, c->kind);
