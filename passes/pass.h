@@ -93,6 +93,8 @@ typedef struct PipelineOptions {
 // The ranks' program is proved when it has its collectives, and after the last pass; a plan's
 // change of the model, after `transform`.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
+// The same without messages, for a trial.
+bool pipeline_run_quietly(Module *m, const char *pipeline, const PipelineOptions *o);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 // Checks the names of the passes to print before or after.
 bool pipeline_check_prints(const PipelineOptions *o, Diag *d);

@@ -26,12 +26,9 @@
 
 void summary_before(Summary *s, const Module *m) {
   Module *model = module_clone(m);
-  Diag *d = diag_new(stderr);
-  PipelineOptions quietly = {.bisect_limit = -1};
-  diag_quiet(d, true);
+  PipelineOptions run = {.bisect_limit = -1};
   // A model that cannot be simplified is counted as it is; compiling it reports the error.
-  if (m->phase == PHASE_typed) pipeline_run(model, "simplify,raise,simplify", &quietly, d);
-  diag_free(d);
+  if (m->phase == PHASE_typed) pipeline_run_quietly(model, "simplify,raise,simplify", &run);
   for_each_graph(g, model) {
     if (!g->entry) continue;
     const Repeats *r = repeats_find(g, LEAST_BLOCK, NULL, s->arena);

@@ -348,3 +348,11 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
   arena_free(r.arena);
   return ok;
 }
+
+bool pipeline_run_quietly(Module *m, const char *pipeline, const PipelineOptions *o) {
+  Diag *d = diag_new(stderr);
+  diag_quiet(d, true);
+  bool ok = pipeline_run(m, pipeline, o, d);
+  diag_free(d);
+  return ok;
+}

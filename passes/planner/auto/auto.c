@@ -124,23 +124,13 @@ static int heap_pop(AutoSearch *s) {
 // Compiles the step of one rank up to its fused kernels. NULL: it cannot be made.
 static const StepWork *find_work(const Module *model, const ChooseOptions *o, Arena *a) {
   Candidate one = {.plan = "dp", .ranks = 1, .micro_batches = 1};
-  FILE *nowhere = fopen("/dev/null", "w");
-  if (!nowhere) return NULL;
-  Diag *d = diag_new(nowhere);
-  PipelineOptions run = {
-      .bisect_limit = -1, .unproved = true, .stop_after = "fuse", .out = nowhere};
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .stop_after = "fuse"};
   Module *m = module_clone(model);
   const StepWork *work = NULL;
-  if (pipeline_run(m, o->pipeline(o->context, &one), &run, d) && m->phase >= PHASE_local)
+  if (pipeline_run_quietly(m, o->pipeline(o->context, &one), &run) && m->phase >= PHASE_local)
     work = step_work_find(m, o->accumulate > 1 ? o->accumulate : 1, a);
   module_free(m);
-  diag_free(d);
-  fclose(nowhere);
   return work && work->units ? work : NULL;
-}
-
-static double memory_of(const AutoSearch *s) {
-  return s->o->limited && s->o->cluster->memory > 0 ? s->o->cluster->memory : INFINITY;
 }
 
 AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
@@ -160,7 +150,7 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
   s->heap = arena_array(a, int, points.n);
   for (int i = 0; i < points.n; i++) {
     Priced p = {.at = points.at[i], .bound = bound_find(s->work, c, &points.at[i]), .lender = -1};
-    p.out = p.bound.lasting > memory_of(s);
+    p.out = p.bound.lasting > choose_memory(s->o);
     s->n_impossible += p.out;
     vec_push(a, &s->points, p);
     if (!p.out) heap_push(s, i);
@@ -180,7 +170,7 @@ static PriceStatus price_point(AutoSearch *s, const Point *p, bool closed, doubl
   Estimate e = estimate_find(s->work, s->o->cluster, p);
   double factor = fmax(s->bytes[p->kind], MEMORY_ERR);
   *seconds = e.seconds;
-  return e.bytes * factor <= memory_of(s) ? PRICE_known : PRICE_unfit;
+  return e.bytes * factor <= choose_memory(s->o) ? PRICE_known : PRICE_unfit;
 }
 
 bool auto_prefers_stages(AutoSearch *s) {
@@ -189,7 +179,7 @@ bool auto_prefers_stages(AutoSearch *s) {
     const Priced *p = &s->points.at[i];
     Estimate e = estimate_find(s->work, s->o->cluster, &p->at);
     double *least = p->at.stages > 1 ? &with : &without;
-    if (!p->out && e.bytes * MEMORY_ERR <= memory_of(s)) *least = fmin(*least, e.seconds);
+    if (!p->out && e.bytes * MEMORY_ERR <= choose_memory(s->o)) *least = fmin(*least, e.seconds);
   }
   return s->goes_first = with < without;
 }
@@ -301,7 +291,7 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     Bound b = bound_find(s->work, s->o->cluster, &p);
     double seconds = 0;
     PriceStatus status = PRICE_unknown;
-    if (b.lasting > memory_of(s))
+    if (b.lasting > choose_memory(s->o))
       return exclude(s, str_format(s->a, "weights and states of a rank take %.1f GB at least",
                                    b.lasting / 1e9));
     if (b.seconds > worth)
@@ -315,7 +305,7 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     // The space has it with other numbers of micro-batches, which need less.
     if (status == PRICE_unfit && p.inner == POINT_sp)
       return exclude(s, str_format(s->a, "it is expected to exceed the memory of %.1f GB",
-                                   memory_of(s) / 1e9));
+                                   choose_memory(s->o) / 1e9));
     // A plan that does not fit fits in more micro-batches, if at all, which take no less.
     seconds = corrected(s, &p, seconds);
     if (status == PRICE_known && seconds > FAR * worth)

@@ -39,6 +39,8 @@
 #ifndef CHOOSE_H
 #define CHOOSE_H
 
+#include <math.h>
+
 #include "base/vec.h"
 #include "cluster/cluster.h"
 #include "ir/op.h"
@@ -135,6 +137,11 @@ typedef struct ChooseOptions {
   RunOptions *run;           // NULL: fast options, as modules are only priced
   void *context;
 } ChooseOptions;
+
+// The bytes that a plan may take on each device; INFINITY: any number.
+static inline double choose_memory(const ChooseOptions *o) {
+  return o->limited && o->cluster->memory > 0 ? o->cluster->memory : INFINITY;
+}
 
 // Puts all candidates into `out`, in the order of their trials. Returns the index of the best one,
 // or -1 if none could be made or none fits. With `run` and a single plan, *made is the module of

@@ -23,16 +23,11 @@ struct Prices {
 };
 
 Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *w, Arena *a) {
-  FILE *nowhere = o->tables && model->phase == PHASE_typed ? fopen("/dev/null", "w") : NULL;
-  if (!nowhere) return NULL;
-  Diag *d = diag_new(nowhere);
-  PipelineOptions run = {.bisect_limit = -1, .out = nowhere};
+  if (!o->tables || model->phase != PHASE_typed) return NULL;
+  PipelineOptions run = {.bisect_limit = -1};
   Module *front = module_clone(model);
   front->annotations = NULL;
-  bool ok = pipeline_run(front, "simplify,raise,simplify", &run, d);
-  diag_free(d);
-  fclose(nowhere);
-  if (!ok) {
+  if (!pipeline_run_quietly(front, "simplify,raise,simplify", &run)) {
     module_free(front);
     return NULL;
   }
@@ -48,10 +43,6 @@ void prices_free(Prices *p) {
 
 int prices_tables(const Prices *p) {
   return tables_built(p->tables);
-}
-
-static double memory_of(const Prices *p) {
-  return p->o->limited && p->o->cluster->memory > 0 ? p->o->cluster->memory : INFINITY;
 }
 
 // Prices a deal of units to stages.
@@ -97,9 +88,9 @@ PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
   if (!has_units(p, at)) return PRICE_unknown;
   const Table *t = table_of(p, at);
   if (!t) return PRICE_refused;
-  if (at->stages > 1) return find_deal(p, at, &t->costs, memory_of(p), timeline, out);
+  if (at->stages > 1) return find_deal(p, at, &t->costs, choose_memory(p->o), timeline, out);
   *out = (Price){t->seconds, t->seconds};
-  return t->bytes > memory_of(p) ? PRICE_unfit : PRICE_known;
+  return t->bytes > choose_memory(p->o) ? PRICE_unfit : PRICE_known;
 }
 
 // The number of the nearest table; -1: none bounds the point's costs.
@@ -140,7 +131,7 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
   Arena *scratch = arena_new();
   UnitCosts units = borrow_costs(l, at, p->work, p->o->cluster, scratch);
   Price price = {0};
-  PriceStatus status = find_deal(p, at, &units, LENT_BYTES * memory_of(p), false, &price);
+  PriceStatus status = find_deal(p, at, &units, LENT_BYTES * choose_memory(p->o), false, &price);
   *bound = LENT_SECONDS * price.bound;
   arena_free(scratch);
   return status;

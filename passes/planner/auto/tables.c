@@ -156,7 +156,7 @@ static double whole(const Sample *s, int n_units, Figure f) {
 }
 
 // The unit of part `part` of an occurrence of a run.
-static int unit_at(const ModelUnits *b, int run, int index, int part) {
+static int unit_of(const ModelUnits *b, int run, int index, int part) {
   for (int i = 0; i < b->n_units; i++)
     if (b->unit[i].run == run && b->unit[i].index == index && b->unit[i].part == part) return i;
   BUG("a run without unit %d.%d", index, part);
@@ -174,7 +174,7 @@ static void share_out(const Tables *t, const CutOuts *c, Figure f, double *out, 
     int n = b->run[r].n_parts;
     int *second = arena_array(a, int, n);
     for (int p = 0; p < n; p++)
-      sum += own(s, second[p] = unit_at(b, r, 1, p), f);
+      sum += own(s, second[p] = unit_of(b, r, 1, p), f);
     for (int i = 0; i < b->n_units; i++)
       if (b->unit[i].run == r)
         out[i] = sum > 0 ? one * own(s, second[b->unit[i].part], f) / sum : one / n;
@@ -195,9 +195,9 @@ static void share_out(const Tables *t, const CutOuts *c, Figure f, double *out, 
     for (int p = 0; !c->more[r] && p < b->run[r].n_parts; p++) {
       double sum = 0;
       for (int i = 0; i < b->run[r].n; i++)
-        sum += out[unit_at(b, r, i, p)];
+        sum += out[unit_of(b, r, i, p)];
       for (int i = 0; i < b->run[r].n; i++)
-        out[unit_at(b, r, i, p)] = sum / b->run[r].n;
+        out[unit_of(b, r, i, p)] = sum / b->run[r].n;
     }
 }
 
@@ -207,8 +207,8 @@ static const UnitSample *typical(const Tables *t, const CutOuts *c, int unit) {
   const Unit *u = &b->unit[unit];
   if (u->run < 0) return &c->few.unit[unit];
   // The last occurrence of all that are there, the second of three.
-  if (!c->more[u->run]) return &c->few.unit[unit_at(b, u->run, b->run[u->run].n - 1, u->part)];
-  return &c->one_more[u->run].unit[unit_at(b, u->run, 1, u->part)];
+  if (!c->more[u->run]) return &c->few.unit[unit_of(b, u->run, b->run[u->run].n - 1, u->part)];
+  return &c->one_more[u->run].unit[unit_of(b, u->run, 1, u->part)];
 }
 
 // A figure of the whole step for all occurrences: a line through two cut-outs for each run.
@@ -225,7 +225,7 @@ static double extended(const Tables *t, const CutOuts *c, double few, size_t off
 // -- Transfers between stages ------------------------------------------------------------------
 
 // The seconds in which each rank of a stage sends so many bytes to the same rank of the next.
-static double hop_seconds(const Tables *t, int n, double bytes, Arena *a) {
+static double message_seconds(const Tables *t, int n, double bytes, Arena *a) {
   Groups pairs = {.n = n, .size = 2, .device = arena_array(a, int, 2 * n)};
   for (int i = 0; i < n; i++) {
     pairs.device[2 * i] = i;
@@ -239,8 +239,8 @@ static void price_hops(const Tables *t, const TableShape *shape, UnitCosts *out,
   enum { LARGE = 1 << 20 };
   int n = (int)shape->ranks;
   if (2 * shape->ranks > cluster_devices(t->o.cluster)) return; // there is no other stage
-  out->hop_start = hop_seconds(t, n, 0, a);
-  out->hop_seconds_per_byte = (hop_seconds(t, n, LARGE, a) - out->hop_start) / LARGE;
+  out->hop_start = message_seconds(t, n, 0, a);
+  out->hop_seconds_per_byte = (message_seconds(t, n, LARGE, a) - out->hop_start) / LARGE;
 }
 
 // Two stages that read one weight add up its gradients: each sends them to the other.

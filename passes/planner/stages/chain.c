@@ -58,7 +58,7 @@ typedef struct Table {
   Span **span;                                         // by first unit: by the number of units
 } Table;
 
-static double hop_seconds(const Chain *c, int stage, const Messages *m) {
+static double messages_seconds(const Chain *c, int stage, const Messages *m) {
   int i = stage * c->p->n_runs + stage + 1;
   return m->n > 0 ? m->n * c->p->start[i] + m->bytes * c->p->by_whole[i] : 0;
 }
@@ -156,13 +156,13 @@ static ChainStage price_stage(Table *t, int stage, int a, int b, double lead, do
   ChainStage x = {.lead = lead};
   // Messages at both borders.
   if (stage > 0) {
-    double in = hop_seconds(c, stage - 1, &s->in);
-    double out = hop_seconds(c, stage - 1, &s->back_out);
+    double in = messages_seconds(c, stage - 1, &s->in);
+    double out = messages_seconds(c, stage - 1, &s->back_out);
     messages += in + out;
     x.lead += split ? in : in + out;
   }
   if (stage + 1 < t->n_stages)
-    messages += hop_seconds(c, stage, &s->out) + hop_seconds(c, stage, &s->back_in);
+    messages += messages_seconds(c, stage, &s->out) + messages_seconds(c, stage, &s->back_in);
   *after = x.lead + forward + (split ? 0 : backward + weights);
   // The first micro-batch comes back from later stages, and the last one.
   double early = fmin(chain_early(c, stage), c->slices);
