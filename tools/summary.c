@@ -386,66 +386,91 @@ const char *summary_command(const Summary *s) {
   return b.at;
 }
 
-const char *summary_text(Summary *s, const Module *m) {
-  Arena *a = s->arena;
-  StrBuf b = {.arena = a};
-  Collectives list = {0};
-  int ranks = s->ranks;
-  if (m->meshes) module_devices(m, a, &ranks);
-  collectives_find(a, m, &list);
-  // Predictions are null if the cluster has no speeds, or before collectives are chosen.
-  StepCost cost;
-  bool known = step_cost(m, s->cluster, s->target, a, &cost);
-  strbuf_addf(&b,
+// Adds what was asked of the compiler, and the hash of the plan.
+static void add_plan(StrBuf *b, const Summary *s, const Module *m, int ranks) {
+  Arena *a = b->arena;
+  strbuf_addf(b,
               "{\n  \"ranks\": %d,\n  \"plan\": %s,\n  "
               "\"micro_batches\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64
               "\",\n  \"dtype\": \"%s\",\n"
               "  \"version\": %s,\n  \"command\": %s,\n",
               ranks, s->plan ? json_string(a, s->plan) : "null", s->micro_batches, plan_hash(a, m),
               summary_dtype(m), json_string(a, s->version), json_string(a, summary_command(s)));
-  strbuf_addf(&b,
+}
+
+// Adds the predicted step; `cost` is NULL without a prediction: the cluster has no speeds, or
+// collectives are not chosen yet.
+static void add_prediction(StrBuf *b, const Summary *s, const Module *m, int ranks,
+                           const StepCost *cost) {
+  Arena *a = b->arena;
+  Collectives list = {0};
+  collectives_find(a, m, &list);
+  strbuf_addf(b,
               "  \"cluster\": %s,\n  \"predicted_step_ms\": %s,\n  \"predicted_span_ms\": %s,\n"
               "  \"per_rank\": [",
-              known ? json_string(a, s->cluster->name) : "null",
-              ms_text(a, known, known ? cost.seconds : 0),
-              ms_text(a, known, known ? cost.span : 0));
-  add_ranks(&b, m, ranks, s->cluster, known ? &cost : NULL);
-  strbuf_add(&b, "\n  ],\n  \"comm_bytes\": {");
-  add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL);
-  strbuf_addf(&b,
+              cost ? json_string(a, s->cluster->name) : "null",
+              ms_text(a, cost, cost ? cost->seconds : 0), ms_text(a, cost, cost ? cost->span : 0));
+  add_ranks(b, m, ranks, s->cluster, cost);
+  strbuf_add(b, "\n  ],\n  \"comm_bytes\": {");
+  add_comm_bytes(b, m->phase >= PHASE_local ? &list : NULL);
+  strbuf_addf(b,
               "},\n  \"bubble_fraction\": %s,\n"
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n",
-              known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, s->n_folded,
+              cost ? str_format(a, "%.6f", cost->bubble) : "null", s->n_ops, s->n_folded,
               s->n_blocks);
-  add_prices(&b, m, s->cluster, known ? &cost : NULL);
-  // The search that made the plan, and the seconds of every pass.
-  const SearchStats *found = &s->searched;
+}
+
+// Adds the search that made the plan.
+static void add_solver(StrBuf *b, const SearchStats *found) {
   if (!found->n)
     strbuf_add(
-        &b,
+        b,
         "  \"solver\": {\"status\": \"none\", \"gap\": null, \"ended\": null, \"seconds\": 0},\n");
   else
-    strbuf_addf(&b,
+    strbuf_addf(b,
                 "  \"solver\": {\"status\": \"%s\", \"gap\": %.9g, \"ended\": \"%s\", \"seconds\": "
                 "%.6f, \"nodes\": %d, "
                 "\"choices\": %d, \"edges\": %d, \"step_ms\": %.6f},\n",
                 solver_status_name[found->status], found->gap, solver_end_name[found->ended],
                 found->seconds, found->n_nodes, found->n_choices, found->n_edges,
                 1e3 * found->step);
+}
+
+// Adds the seconds of the choice and of every pass.
+static void add_seconds(StrBuf *b, const Summary *s) {
+  strbuf_add(b, "  \"seconds\": {");
+  if (s->candidates.n) strbuf_addf(b, "\"choose\": %.6f%s", s->choosing, s->seconds.n ? ", " : "");
+  for (int i = 0; i < s->seconds.n; i++)
+    strbuf_addf(b, "%s%s: %.6f", i ? ", " : "", json_string(b->arena, s->seconds.at[i].pass),
+                s->seconds.at[i].seconds);
+  strbuf_add(b, "},\n");
+}
+
+// Adds the stages: each mesh is one; a module without meshes is one.
+static void add_stages(StrBuf *b, const Module *m, int ranks) {
+  int n_stages = 0;
+  const StageOps *stages = find_stages(m, b->arena);
+  strbuf_add(b, "  \"stages\": [");
+  if (!m->meshes) add_stage(b, NULL, stages, ranks, &n_stages);
+  for_each_mesh(mesh, m)
+    add_stage(b, mesh, &stages[mesh->id], ranks, &n_stages);
+  strbuf_add(b, "]\n}\n");
+}
+
+const char *summary_text(Summary *s, const Module *m) {
+  StrBuf b = {.arena = s->arena};
+  int ranks = s->ranks;
+  if (m->meshes) module_devices(m, s->arena, &ranks);
+  StepCost of_step;
+  bool known = step_cost(m, s->cluster, s->target, s->arena, &of_step);
+  const StepCost *cost = known ? &of_step : NULL;
+  add_plan(&b, s, m, ranks);
+  add_prediction(&b, s, m, ranks, cost);
+  add_prices(&b, m, s->cluster, cost);
+  add_solver(&b, &s->searched);
   add_candidates(&b, s);
   add_certificate(&b, s);
-  strbuf_add(&b, "  \"seconds\": {");
-  if (s->candidates.n) strbuf_addf(&b, "\"choose\": %.6f%s", s->choosing, s->seconds.n ? ", " : "");
-  for (int i = 0; i < s->seconds.n; i++)
-    strbuf_addf(&b, "%s%s: %.6f", i ? ", " : "", json_string(a, s->seconds.at[i].pass),
-                s->seconds.at[i].seconds);
-  strbuf_add(&b, "},\n  \"stages\": [");
-  // Each mesh is a stage; a module without meshes is one.
-  int n_stages = 0;
-  const StageOps *stages = find_stages(m, b.arena);
-  if (!m->meshes) add_stage(&b, NULL, stages, ranks, &n_stages);
-  for_each_mesh(mesh, m)
-    add_stage(&b, mesh, &stages[mesh->id], ranks, &n_stages);
-  strbuf_add(&b, "]\n}\n");
+  add_seconds(&b, s);
+  add_stages(&b, m, ranks);
   return b.at;
 }

@@ -285,28 +285,22 @@ static bool link_equal(const Link *a, const Link *b) {
   return a->alpha == b->alpha && a->beta == b->beta;
 }
 
-static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
-  if (f->kind != LUA_FILE_table)
-    return diag_error(d, f->loc, "'devices' must be a list of %s", kind_text);
-  DeviceKind *kind = arena_array(a, DeviceKind, f->table->n);
+// No device is of two kinds.
+static bool check_twice(const LuaTable *t, const DeviceKind *kind, Diag *d) {
   bool ok = true;
-  for (int i = 0; i < f->table->n; i++)
-    ok = read_kind(&f->table->at[i], c, &kind[i], a, d) && ok;
-  if (!ok) return false;
-  // No device is of two kinds.
-  for (int i = 0; i < f->table->n; i++)
+  for (int i = 0; i < t->n; i++)
     for (int k = 0; k < i; k++) {
       int from = kind[i].from > kind[k].from ? kind[i].from : kind[k].from;
       int to = kind[i].to < kind[k].to ? kind[i].to : kind[k].to;
       if (from > to) continue;
-      ok = diag_error(d, f->table->at[i].loc, "devices %d to %d are in 'devices' twice", from, to);
-      diag_note(d, f->table->at[k].loc, "here");
+      ok = diag_error(d, t->at[i].loc, "devices %d to %d are in 'devices' twice", from, to);
+      diag_note(d, t->at[k].loc, "here");
     }
-  if (!ok) return false;
-  // An empty list changes nothing.
-  if (!f->table->n) return true;
-  // Each device has the number of its kind; 0: none.
-  int n = f->table->n;
+  return ok;
+}
+
+// Gives each device the number of its kind; 0: none.
+static void set_kinds(Cluster *c, const DeviceKind *kind, int n, Arena *a) {
   int *kind_of = arena_array(a, int, cluster_devices(c));
   for (int i = 0; i < n; i++) {
     for (int k = kind[i].from; k <= kind[i].to; k++)
@@ -319,7 +313,10 @@ static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   c->kind = kind;
   c->n_kinds = n;
   c->kind_of = kind_of;
-  // The cluster has the minimum of each property over all devices; for `launch`, the maximum.
+}
+
+// Gives the cluster the minimum of each property over all devices; of `launch`, the maximum.
+static void set_least(Cluster *c) {
   Device least = cluster_device(c, 0);
   for (int i = 1; i < cluster_devices(c); i++)
     least = device_least(least, cluster_device(c, i));
@@ -333,16 +330,36 @@ static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   c->attention_efficiency = least.attention_efficiency;
   c->dispatch = least.dispatch;
   c->dollars = least.dollars;
-  // Devices with the same adapter have the same `across`.
+}
+
+// Devices with the same adapter have the same `across`.
+static bool check_adapters(const LuaTable *t, const Cluster *c, Diag *d) {
+  bool ok = true;
   for (int i = 1; c->nodes > 1 && i < cluster_devices(c); i++) {
     bool shared = cluster_nic(c, i) == cluster_nic(c, i - 1);
     if (!shared || link_equal(cluster_across(c, i), cluster_across(c, i - 1))) continue;
     int of = cluster_kind(c, i) ? cluster_kind(c, i) : cluster_kind(c, i - 1);
-    ok = diag_error(d, f->table->at[of - 1].loc,
+    ok = diag_error(d, t->at[of - 1].loc,
                     "devices %d and %d use the same adapter, so their 'across' must be the same",
                     i - 1, i);
   }
   return ok;
+}
+
+// Reads the list of kinds; an empty one changes nothing.
+static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
+  if (f->kind != LUA_FILE_table)
+    return diag_error(d, f->loc, "'devices' must be a list of %s", kind_text);
+  int n = f->table->n;
+  DeviceKind *kind = arena_array(a, DeviceKind, n);
+  bool ok = true;
+  for (int i = 0; i < n; i++)
+    ok = read_kind(&f->table->at[i], c, &kind[i], a, d) && ok;
+  if (!ok || !check_twice(f->table, kind, d)) return false;
+  if (!n) return true;
+  set_kinds(c, kind, n, a);
+  set_least(c);
+  return check_adapters(f->table, c, d);
 }
 
 // -- The file ------------------------------------------------------------------------------------

@@ -115,16 +115,11 @@ static bool is_excluded(const ChooseOptions *o, Arena *a, AutoSearch *search, in
   return all;
 }
 
-void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, AutoSearch *search,
-                   Candidates *all) {
-  const Candidate *best = fastest(all, 0, false, 0);
-  if (!best || choice_ends(o, all) || (search && auto_covers(search, all))) return;
-  double worth = LEAST_GAIN * best->seconds;
-  int first = all->n;
-  // Every number of stages that may be worth it, in the micro-batches of the best and in as many as
-  // fill the pipeline, or, if the ranks of a stage cannot share so few rows, in the most that can
-  // be made.
-  int64_t slices = best->micro_batches;
+// Tries every number of stages that may be worth it, in the micro-batches of the best and in as
+// many as fill the pipeline, or, if the ranks of a stage cannot share so few rows, in the most that
+// can be made.
+static void try_numbers(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices,
+                        double worth, AutoSearch *search, Candidates *all) {
   bool searched = any_alike(all);
   double alone = alone_seconds(model, o, a, slices);
   for (int64_t k = 2; k <= o->ranks; k++) {
@@ -139,10 +134,12 @@ void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, AutoSe
       if (try_shape(model, o, a, k, n, searched, search, all)) break;
     }
   }
-  const Candidate *shape = fastest(all, first, true, 0);
-  if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
-  // Other orders of the fastest, each with another number of stages.
-  Trials of_numbers = {0};
+}
+
+// Tries other orders of the fastest, each with another number of stages.
+static void try_orders(const Module *model, const ChooseOptions *o, Arena *a, int first,
+                       AutoSearch *search, Candidates *all) {
+  Trials orders = {0};
   int64_t known[N_NUMBERS];
   int n = 0;
   const Candidate *c;
@@ -152,19 +149,35 @@ void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, AutoSe
     while (known[k] != known[n])
       k++;
     if (k < n) continue;
-    candidates_scheduled(model, a, c, &of_numbers);
+    candidates_scheduled(model, a, c, &orders);
     n++;
   }
-  try_each(model, o, a, &of_numbers, search, all);
-  // Other plans inside of the stages of the best, and other orders of these.
+  try_each(model, o, a, &orders, search, all);
+}
+
+// Tries other plans inside of the stages of `shape`, and other orders of these.
+static void try_inside(const Module *model, const ChooseOptions *o, Arena *a,
+                       const Candidate *shape, AutoSearch *search, Candidates *all) {
   int others = all->n;
   Trials inside = {0}, orders = {0};
-  shape = fastest(all, first, true, 0);
-  if (shape->seconds > MAY_SAVE * worth) return;
   candidates_all_of_stages(model, o, a, candidate_stages(shape), &inside);
   cut_from(&inside, 0, shape->micro_batches);
   try_each(model, o, a, &inside, search, all);
   for (int i = 0; i < N_INSIDE && fastest(all, others, false, i); i++)
     candidates_scheduled(model, a, fastest(all, others, false, i), &orders);
   try_each(model, o, a, &orders, search, all);
+}
+
+void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, AutoSearch *search,
+                   Candidates *all) {
+  const Candidate *best = fastest(all, 0, false, 0);
+  if (!best || choice_ends(o, all) || (search && auto_covers(search, all))) return;
+  double worth = LEAST_GAIN * best->seconds;
+  int first = all->n;
+  try_numbers(model, o, a, best->micro_batches, worth, search, all);
+  const Candidate *shape = fastest(all, first, true, 0);
+  if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
+  try_orders(model, o, a, first, search, all);
+  shape = fastest(all, first, true, 0);
+  if (shape->seconds <= MAY_SAVE * worth) try_inside(model, o, a, shape, search, all);
 }
