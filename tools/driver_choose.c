@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "cluster/cluster.h"
 #include "cost/cost.h"
 #include "driver.h"
+#include "interrupt.h"
 #include "planner/plan/factoring.h"
 
 bool is_auto(const Settings *s) {
@@ -187,24 +187,16 @@ static const PipelineOptions *run_of(void *context) {
 
 // -- Ending early, and progress ----------------------------------------------------------------
 
-static volatile sig_atomic_t interrupted, may_take;
-
-// Ctrl-C takes the best plan so far, if there is one; a second one ends the compiler.
-static void on_interrupt(int signal_number) {
-  static const char text[] = "\ninterrupted: the best plan so far is taken\n";
-  if (interrupted || !may_take) {
-    signal(signal_number, SIG_DFL);
-    raise(signal_number);
-    return;
-  }
-  interrupted = 1;
-  if (write(STDERR_FILENO, text, sizeof text - 1) < 0) interrupted = 1;
-}
-
 static bool wants_to_stop(void *context) {
   const Common *common = context;
   double limit = common->s->search_seconds;
-  return interrupted || (limit > 0 && clock_seconds() - common->start > limit);
+  return interrupt_seen() || (limit > 0 && clock_seconds() - common->start > limit);
+}
+
+// Ctrl-C ends the choices of several clusters without a plan, too.
+static bool wants_to_abandon(void *context) {
+  const Common *common = context;
+  return common->s->only_priced && interrupt_seen();
 }
 
 // On a terminal, shows the best plan so far in one line, which the next one replaces.
@@ -214,10 +206,10 @@ static void show_progress(void *context, const Candidate *c, double bound) {
   if (c->fits && (common->least <= 0 || c->seconds < common->least)) {
     common->best = c->plan;
     common->least = c->seconds;
-    may_take = 1;
+    interrupt_allow();
   }
   if (!isatty(STDERR_FILENO)) return;
-  fprintf(stderr, "\r\033[K%d plan%s in %.0f s", common->n, common->n == 1 ? "" : "s",
+  fprintf(stderr, "\r\033[K%d plan%s tried in %.0f s", common->n, common->n == 1 ? "" : "s",
           clock_seconds() - common->start);
   if (common->best) fprintf(stderr, ": %s %.4g ms", common->best, 1e3 * common->least);
   if (bound > 0) fprintf(stderr, ", none below %.4g ms", 1e3 * bound);
@@ -265,6 +257,7 @@ static ChooseOptions choose_options(Common *common) {
                      .pipeline = pipeline_of,
                      .tables = table_pipeline_of,
                      .stop = wants_to_stop,
+                     .abandon = wants_to_abandon,
                      .progress = is_auto(s) && !s->only_priced ? show_progress : NULL,
                      .run = watched || s->report || s->only_priced ? NULL : run_of,
                      .context = common};
@@ -302,6 +295,20 @@ bool driver_quick(const Settings *s, Compiled *c, Arena *a, Candidate *out) {
   return choose_quick(c->m, &o, a, out);
 }
 
+// Plans without a price cannot be compared.
+static void warn_unpriced(const Settings *s, const Cluster *c, Diag *d) {
+  const char *name = s->cluster ? s->cluster : c->name;
+  int n = cluster_devices(c);
+  if (s->ranks > n)
+    diag_warning(d, NULL, "plans cannot be priced: '%s' has %d device%s for %lld ranks", name, n,
+                 n == 1 ? "" : "s", (long long)s->ranks);
+  else if (!cost_known(c))
+    diag_warning(d, NULL,
+                 "plans cannot be priced: '%s' does not say how fast its devices are: that is "
+                 "memory_speed and f32",
+                 name);
+}
+
 bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotations, Module **made,
                    Arena *a, Diag *d) {
   Summary *seen = &c->summary;
@@ -313,26 +320,13 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
 
   Common common = {
       .s = s, .compiled = c, .annotations = annotations, .a = a, .start = clock_seconds()};
-  const Cluster *cluster = seen->cluster;
   ChooseOptions o = choose_options(&common);
-  // Plans without a price cannot be compared.
-  if (is_auto(s)) {
-    const char *name = s->cluster ? s->cluster : cluster->name;
-    if (s->ranks > cluster_devices(cluster))
-      diag_warning(d, NULL, "plans cannot be priced: '%s' has %d device%s for %lld ranks", name,
-                   cluster_devices(cluster), cluster_devices(cluster) == 1 ? "" : "s",
-                   (long long)s->ranks);
-    else if (!cost_known(cluster))
-      diag_warning(d, NULL,
-                   "plans cannot be priced: '%s' does not say how fast its devices are: that is "
-                   "memory_speed and f32",
-                   name);
-  }
+  if (is_auto(s)) warn_unpriced(s, seen->cluster, d);
   Candidates all = {0};
-  interrupted = may_take = 0;
-  void (*before)(int) = signal(SIGINT, on_interrupt);
+  // Of several clusters (nnaot-plan fit), Ctrl-C ends all choices.
+  if (!s->only_priced) interrupt_watch("the best plan so far is taken");
   int chosen = choose_plan(c->m, &o, a, &all, &seen->certificate, made);
-  signal(SIGINT, before);
+  if (!s->only_priced) interrupt_release();
   if (s->only_priced) {
     if (chosen < 0 && choose_failed_alike(&all)) return report_failure(&common, &all.at[0], d);
     c->best = chosen >= 0 ? &all.at[chosen] : choose_nearest(c->m, &o, a, &all);

@@ -12,11 +12,14 @@
 
 #include "driver.h"
 #include "fit.h"
+#include "interrupt.h"
 #include "ir/analysis/batch_dim.h"
 #include "output.h"
 #include "paths/path_store.h"
 #include "planner/auto/evaluate.h"
 #include "questions.h"
+
+enum { INTERRUPTED = 130 }; // exit status, as of a program that Ctrl-C ends
 
 static struct {
   const char *clusters;
@@ -106,7 +109,7 @@ static void find_cures(const Settings *s, const Compiled *c, FitRow *row, Arena 
   if (row->other || !colon || cluster_is_file(row->name)) return;
   long nodes = row->cluster->nodes, per_node = row->cluster->per_node;
   double needs = row->best ? (double)row->best->needs.peak_bytes : row->least;
-  for (int i = 0; i < DOUBLINGS && !row->wider; i++) {
+  for (int i = 0; i < DOUBLINGS && !row->wider && !interrupt_seen(); i++) {
     nodes *= 2;
     if (nodes * per_node > CLUSTER_DEVICES) return;
     // So few do not suffice if even equal parts of the nearest miss do not fit.
@@ -200,11 +203,47 @@ static int read_clusters(const char *list, FitRows *out, Arena *a, Diag *d) {
       diag_hint(d, "%s:NODESxPER_NODE, such as %s:1x%d", name, name, c->per_node);
       c = NULL;
     }
+    for (int i = 0; c && i < out->n; i++) {
+      if (strcmp(out->at[i].name, name) != 0) continue;
+      diag_error(d, NULL, "--cluster: '%s' is in the list twice", name);
+      c = NULL;
+      is_file = false;
+    }
     if (!c && status != EXIT_USAGE) status = is_file ? EXIT_FAILURE : EXIT_USAGE;
     if (c) vec_push(a, out, ((FitRow){.name = name, .cluster = c, .devices = cluster_devices(c)}));
     at += n;
     if (!*at) return status;
   }
+}
+
+// Fits one cluster after the other.  Ctrl-C ends it, and leaves out the cluster at hand.  Warnings
+// on the model are the same for all; if no cluster can be answered, the cause is the model or an
+// option.  Returns an exit status.
+static int fit_rows(FitRows *rows, Arena *a) {
+  bool answered = false, shows = isatty(STDERR_FILENO);
+  Messages *messages = arena_array(a, Messages, rows->n);
+  int done = 0, started = 0;
+  interrupt_watch("the clusters so far are printed");
+  while (started < rows->n && done == started) {
+    FitRow *row = &rows->at[started];
+    Messages *own = &messages[started++];
+    if (shows) fprintf(stderr, "\r\x1b[Kcluster %d of %d: %s", started, rows->n, row->name);
+    fit_row(row, own, a);
+    if (shows) fprintf(stderr, "\r\x1b[K");
+    if (interrupt_seen()) continue;
+    if (own->status == EXIT_SUCCESS && !answered) fputs(own->text, stderr);
+    answered |= own->status == EXIT_SUCCESS;
+    done = started;
+    interrupt_allow();
+  }
+  bool interrupted = interrupt_seen();
+  interrupt_release();
+  if (!answered) fputs(messages[0].text, stderr);
+  int status = answered ? EXIT_SUCCESS : messages[0].status;
+  for (int i = 0; i < started; i++)
+    free(messages[i].text);
+  rows->n = answered ? done : 0;
+  return interrupted ? INTERRUPTED : status;
 }
 
 static int fit(const Program *program, const char *model, Arena *a, Diag *d) {
@@ -218,27 +257,13 @@ static int fit(const Program *program, const char *model, Arena *a, Diag *d) {
   FitRows rows = {0};
   int status = read_clusters(asked.clusters, &rows, a, d);
   if (status != EXIT_SUCCESS) return status;
-  // One cluster after the other.  Warnings on the model are the same for all.
-  bool said = false, any = false, shows = isatty(STDERR_FILENO);
-  Messages *messages = arena_array(a, Messages, rows.n);
-  for (int i = 0; i < rows.n; i++) {
-    FitRow *row = &rows.at[i];
-    if (shows) fprintf(stderr, "\r\x1b[Kcluster %d of %d: %s", i + 1, rows.n, row->name);
-    fit_row(row, &messages[i], a);
-    if (shows) fprintf(stderr, "\r\x1b[K");
-    bool ok = messages[i].status == EXIT_SUCCESS;
-    if (ok && !said) fputs(messages[i].text, stderr);
-    said |= ok;
-    any |= fit_fits(row);
-  }
-  // If no cluster can be answered, the cause is the model or an option.
-  if (!said) fputs(messages[0].text, stderr);
-  status = said ? EXIT_SUCCESS : messages[0].status;
-  for (int i = 0; i < rows.n; i++)
-    free(messages[i].text);
-  if (!said) return status;
+  status = fit_rows(&rows, a);
+  if (!rows.n) return status;
+  bool any = fit_smallest(&rows) >= 0;
   fputs(asked.json ? fit_json(a, &rows, model) : fit_text(a, &rows, settings.verbose), stdout);
-  return output_flush(d) && any ? EXIT_SUCCESS : EXIT_FAILURE;
+  bool written = output_flush(d);
+  if (status != EXIT_SUCCESS) return status;
+  return written && any ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 static int answer(const Program *program, const char *file) {

@@ -1,7 +1,8 @@
-"""--plan auto on a terminal: the progress line, and Ctrl-C, which takes the best plan so far.
+"""--plan auto on a terminal: the progress line, and Ctrl-C, which takes the best plan so far. nnaot-plan fit at Ctrl-C.
 
 On a pseudo-terminal, the interrupt is sent as soon as the progress line has a plan that fits. Many candidates are left then, so the
-choice ends early, and the plan is compiled as always.
+choice ends early, and the plan is compiled as always. Of several clusters, those before the interrupt are printed; the one at hand
+is left out, also if none of its plans fits.
 """
 
 import json
@@ -15,16 +16,16 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NNAOT = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot")
+BIN = os.path.join(os.environ.get("BUILD", "build"), "bin")
+NNAOT = os.path.join(BIN, "nnaot")
 MODEL = [str(ROOT / "samples/gpt2/gpt2.onnx"), "-g", "8", "--batch", "96", "--loss", "next_token(logits,input_ids)"]
-FITS = re.compile(rb"\d+ plans? in \d+ s: [a-z0-9_=,]+ [\d.]+ ms")
+FITS = re.compile(rb"\d+ plans? tried in \d+ s: [a-z0-9_=,]+ [\d.]+ ms")
 
 
-def run(folder, interrupt):
-    """Returns the exit status, the text on the terminal, and the summary."""
-    out = pathlib.Path(folder, "plan.json")
+def watch(command, interrupt):
+    """Returns the exit status, the text on the terminal, and that on stdout. Ctrl-C comes at a text that `interrupt` finds."""
     terminal, end = pty.openpty()
-    process = subprocess.Popen([NNAOT, *MODEL, "--emit", "plan", "-o", str(out)], stderr=end, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stderr=end, stdout=subprocess.PIPE, text=True)
     os.close(end)
     text, sent = b"", False
     while True:
@@ -35,11 +36,32 @@ def run(folder, interrupt):
         if not more:
             break
         text += more
-        if interrupt and not sent and FITS.search(text):
+        if interrupt and not sent and interrupt.search(text):
             process.send_signal(signal.SIGINT)
             sent = True
     os.close(terminal)
-    return process.wait(), text, json.loads(out.read_text())
+    out = process.stdout.read()
+    return process.wait(), text, out
+
+
+def run(folder, interrupt):
+    """Returns the exit status, the text on the terminal, and the summary."""
+    out = pathlib.Path(folder, "plan.json")
+    status, text, _ = watch([NNAOT, *MODEL, "--emit", "plan", "-o", str(out)], FITS if interrupt else None)
+    return status, text, json.loads(out.read_text())
+
+
+def fit(folder):
+    """Interrupts the second of three clusters, on which something fits, or nothing."""
+    tiny = pathlib.Path(folder, "tiny.lua")
+    tiny.write_text('return {like = "h100:1x8", memory = 1e6, reserve = 0}')
+    for second in ("h100:1x8", str(tiny)):
+        command = [os.path.join(BIN, "nnaot-plan"), "fit", MODEL[0], *MODEL[3:], "--cluster", f"cpu:1x2,{second},cpu:1x4"]
+        status, text, out = watch(command, re.compile(rb"cluster 2 of 3"))
+        assert status == 130, (status, text, out)
+        assert b"interrupted: the clusters so far are printed" in text, text
+        assert "cpu:1x2" in out and "h100" not in out and "tiny" not in out and "cpu:1x4" not in out, out
+        assert "smallest that fits: cpu:1x2" in out, out
 
 
 def main():
@@ -48,6 +70,7 @@ def main():
         assert status == 0 and FITS.search(text) and b", none below " in text, text
         assert not whole["certificate"]["stopped"] and b"ended early" not in text
         status, text, some = run(folder, True)
+        fit(folder)
     assert status == 0, status
     assert b"interrupted: the best plan so far is taken" in text and b"(the search ended early)" in text, text
     assert some["certificate"]["stopped"] and len(some["candidates"]) < len(whole["candidates"])

@@ -130,7 +130,8 @@ typedef struct ChooseOptions {
   double *left;            // remaining work of all searches; NULL: no limit
   MakePipeline *pipeline;
   MakeTablePipeline *tables; // NULL: plans are not priced before they are compiled
-  StopChoice *stop;          // NULL: all are considered
+  StopChoice *stop;          // NULL: all are considered; asked if some plan fits
+  StopChoice *abandon;       // or NULL: whether to end without one
   bool *ended;               // set by choose_plan if that ended it
   ShowProgress *progress;    // or NULL
   double bound;              // for that; known to the search

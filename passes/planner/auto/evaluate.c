@@ -298,6 +298,7 @@ bool any_fits(const Candidates *all) {
 
 bool choice_ends(const ChooseOptions *o, const Candidates *all) {
   bool ends = o->stop && any_fits(all) && o->stop(o->context);
+  ends |= o->abandon && o->abandon(o->context);
   if (ends && o->ended) *o->ended = true;
   return ends;
 }

@@ -1,0 +1,42 @@
+// See interrupt.h.
+
+#include "interrupt.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t seen, allowed;
+static const char *text;
+static void (*before)(int);
+
+static void on_interrupt(int signal_number) {
+  if (seen || !allowed) {
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+    return;
+  }
+  seen = 1;
+  // A message that cannot be written changes nothing.
+  if (write(STDERR_FILENO, "\ninterrupted: ", 14) < 0 ||
+      write(STDERR_FILENO, text, strlen(text)) < 0 || write(STDERR_FILENO, "\n", 1) < 0)
+    return;
+}
+
+void interrupt_watch(const char *result) {
+  text = result;
+  seen = allowed = 0;
+  before = signal(SIGINT, on_interrupt);
+}
+
+void interrupt_allow(void) {
+  allowed = 1;
+}
+
+bool interrupt_seen(void) {
+  return seen;
+}
+
+void interrupt_release(void) {
+  signal(SIGINT, before);
+}
