@@ -390,8 +390,11 @@ static bool is_shared_out(const Finder *f, int segment) {
     for (int i = 0; i < f->out->n; i++) {
       const Mesh *stage = f->out->at[i].mesh;
       if (!mesh_covers(mesh, stage)) continue;
+      // A segment that begins with a move may have a mesh with other axes of its devices.
       for (int a = 0; a < mesh->n_axes && a < stage->n_axes; a++)
-        if (op->split[a] && mesh->axis[a].size > stage->axis[a].size) return true;
+        if (op->split[a] && str_equal(mesh->axis[a].name, stage->axis[a].name) &&
+            mesh->axis[a].size > stage->axis[a].size)
+          return true;
     }
   }
   return false;
