@@ -83,13 +83,18 @@ Module *module_new(void) {
   Arena *a = arena_new();
   Module *m = arena_one(a, Module);
   m->arena = a;
+  m->ops = arena_new();
+  m->values = arena_new();
   m->interned = arena_one(a, struct Interned);
   return m;
 }
 
 void module_free(Module *m) {
   if (m && m->model_values) module_free(m->model_values->program);
-  if (m) arena_free(m->arena);
+  if (!m) return;
+  arena_free(m->ops);
+  arena_free(m->values);
+  arena_free(m->arena);
 }
 
 Graph *graph_new(Module *m, const char *name, bool entry) {
@@ -149,7 +154,7 @@ void graph_renumber(Graph *g) {
 // -- Parameters and results ------------------------------------------------------------------
 
 static Value *value_new(Graph *g, const Type *type) {
-  Value *v = arena_one(g->module->arena, Value);
+  Value *v = arena_one(g->module->values, Value);
   v->id = g->n_values++;
   v->type = type;
   v->graph = g;
@@ -318,7 +323,7 @@ Origin origin_for(Arena *a, Origin for_whom, const char *why) {
 
 Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origin origin) {
   Arena *a = g->module->arena;
-  Op *op = arena_one(a, Op);
+  Op *op = arena_one(g->module->ops, Op);
   op->kind = kind;
   op->graph = g;
   op->loc = origin.loc;
