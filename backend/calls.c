@@ -125,7 +125,8 @@ static const char *op_comment(Writer *w, const Op *op) {
 static void add_run_of(Writer *w, const Op *op, const char *what, const char *call) {
   int i = new_op(w, what, op_place(w->arena, op));
   w->code->made_of.at[i] = op;
-  add_line(w, op_mesh(op), str_format(w->arena, "RUN(%d, %s);", i, call), op_comment(w, op));
+  add_line(w, op_mesh(op), str_format(w->arena, "RUN(" MARK_NUMBER "%d, %s);", i, call),
+           op_comment(w, op));
 }
 
 static void add_run(Writer *w, const Op *op, const char *call) {
@@ -154,7 +155,7 @@ static const char *buffer(Writer *w, Value *v) {
   if (v->offset < 0) BUG("'%s' has no place", v->name ? v->name : "?");
   // A value in a loop is one of the loop's body.
   const char *graph = v->graph == w->code->g ? w->code->name : v->graph->name;
-  return names_of(w->p->names, v, graph, &w->p->defines);
+  return str_format(w->arena, MARK_PLACE "%s", names_of(w->p->names, v, graph));
 }
 
 // The start of the local shard along dimension `dim`, and the whole length in *whole.  The
@@ -177,7 +178,10 @@ static const char *start_text(Writer *w, const Value *v, int dim, int64_t *whole
 static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   int64_t whole;
   switch (arg->kind) {
-  case ARG_int: return arg->i == INT64_MIN ? "INT64_MIN" : str_format(w->arena, "%" PRId64, arg->i);
+  case ARG_int:
+    if (arg->i == INT64_MIN) return "INT64_MIN";
+    // The key of random numbers is another in each op.
+    return str_format(w->arena, "%s%" PRId64, op_has_attr(op, "key") ? MARK_NUMBER : "", arg->i);
   case ARG_float: return c_number(w->arena, DT_f64, arg->f);
   case ARG_bool: return arg->i ? "true" : "false";
   case ARG_str: return c_string(w->arena, arg->s ? arg->s : "");
@@ -205,7 +209,9 @@ static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   case ARG_all:
     start_text(w, op_boxed(op), (int)arg->i, &whole);
     return str_format(w->arena, "%" PRId64, op_unpadded(op, whole));
-  case ARG_ranks: return str_format(w->arena, "r, %d", group_number(w->p, op_mesh(op), &arg->axes));
+  case ARG_ranks:
+    return str_format(w->arena, "r, " MARK_NUMBER "%d",
+                      group_number(w->p, op_mesh(op), &arg->axes));
   case ARG_struct: {
     StrBuf b = {.arena = w->arena};
     strbuf_addf(&b, "&(%s){", arg->s);
@@ -293,10 +299,11 @@ static bool add_kernel_call(Writer *w, const Op *op) {
     add_args(w, &prep, op);
     strbuf_add(&prep, ")");
     // Ops run one after the other, so kernels with equal preparation can share it.
+    const char *plain = repeats_plain(w->arena, prep.at);
     int shared = 0;
-    while (shared < w->p->prep.n && !str_equal(w->p->prep.at[shared].call, prep.at))
+    while (shared < w->p->prep.n && !str_equal(w->p->prep.at[shared].call, plain))
       shared++;
-    if (shared == w->p->prep.n) new_prep(w, prep.at);
+    if (shared == w->p->prep.n) new_prep(w, plain);
     strbuf_add(&call, use_prep(w, op, shared));
     add_buffers(w, &call, op, kernel_variadic(op));
   } else {
@@ -381,10 +388,11 @@ static bool add_multi_tensor_call(Writer *w, const Op *op) {
   for (int i = 1; i < n_args; i++)
     strbuf_addf(&prep, ", %s", arg_text(w, first, &args[i]));
   strbuf_add(&prep, ")");
-  add_run(w, op,
-          str_format(w->arena,
-                     "nnrt_%s_batch_%s(%s, (void *const[]){%s}, (const void *const[]){%s})",
-                     row->name, type, use_prep(w, op, new_prep(w, prep.at)), out.at, in.at));
+  add_run(
+      w, op,
+      str_format(w->arena, "nnrt_%s_batch_%s(%s, (void *const[]){%s}, (const void *const[]){%s})",
+                 row->name, type, use_prep(w, op, new_prep(w, repeats_plain(w->arena, prep.at))),
+                 out.at, in.at));
   return true;
 }
 
@@ -414,9 +422,9 @@ static void wait_for(Writer *w, const Op *op) {
     const char *wait = str_format(w->arena, "nnrt_wait(r, %s)", y);
     // The round of a ring was started as a move.
     if (started->kind == OP_move)
-      wait = str_format(w->arena, "nnrt_move_wait_%s(%s, r, %d)", move_type(w, started), y,
-                        move_number(w->p, started));
-    add_line(w, op_mesh(started), str_format(w->arena, "RUN(%d, %s);", index, wait),
+      wait = str_format(w->arena, "nnrt_move_wait_%s(%s, r, " MARK_NUMBER "%d)",
+                        move_type(w, started), y, move_number(w->p, started));
+    add_line(w, op_mesh(started), str_format(w->arena, "RUN(" MARK_NUMBER "%d, %s);", index, wait),
              str_format(w->arena, "before %s", op ? op_info[op->kind].name : "the end"));
   }
   w->in_flight.n = left;
@@ -444,8 +452,10 @@ static bool add_move(Writer *w, Op *op) {
     int at = !ahead ? op->segment : gives && order ? move_start(op, order) : 0;
     if (at == op->segment) {
       add_to_code(w, c,
-                  str_format(w->arena, "RUN(%d, nnrt_move_%s%s(%s, %s, r, %d));", run,
-                             move_is_round(op) ? "start_" : "", kernel, to, from, number),
+                  str_format(w->arena,
+                             "RUN(" MARK_NUMBER "%d, nnrt_move_%s%s(%s, %s, r, " MARK_NUMBER
+                             "%d));",
+                             run, move_is_round(op) ? "start_" : "", kernel, to, from, number),
                   op_comment(w, op));
       continue;
     }
@@ -453,8 +463,10 @@ static bool add_move(Writer *w, Op *op) {
     LoopPart *part = gives ? loop_segment(calls, at) : loop_get(calls, y);
     if (!part) BUG("a run without the start of %s", value_name(w->arena, y));
     add_to_list(w, &part->start,
-                str_format(w->arena, "RUN(%d, nnrt_move_start_%s(%s, %s, r, %d));", run, kernel, to,
-                           from, number),
+                str_format(w->arena,
+                           "RUN(" MARK_NUMBER "%d, nnrt_move_start_%s(%s, %s, r, " MARK_NUMBER
+                           "%d));",
+                           run, kernel, to, from, number),
                 op_comment(w, op));
     if (!gets) continue;
     // All receivers share one entry in the table of names.
@@ -462,10 +474,11 @@ static bool add_move(Writer *w, Op *op) {
       wait = new_op(w, "wait", op_place(w->arena, op));
       w->code->made_of.at[wait] = op;
     }
-    add_to_list(
-        w, &loop_segment(calls, op->segment)->wait,
-        str_format(w->arena, "RUN(%d, nnrt_move_wait_%s(%s, r, %d));", wait, kernel, to, number),
-        str_format(w->arena, "%s is here", value_name(w->arena, y)));
+    add_to_list(w, &loop_segment(calls, op->segment)->wait,
+                str_format(w->arena,
+                           "RUN(" MARK_NUMBER "%d, nnrt_move_wait_%s(%s, r, " MARK_NUMBER "%d));",
+                           wait, kernel, to, number),
+                str_format(w->arena, "%s is here", value_name(w->arena, y)));
   }
   if (move_is_round(op)) vec_push(w->arena, &w->in_flight, op);
   return true;
@@ -598,7 +611,7 @@ static bool add_op(Writer *w, Op *op) {
     const Op *starts = op->kind == OP_swap_wait ? op->in[0].value->def : op;
     if (op == starts) w->copy[op->id] = w->n_copies++;
     add_run_of(w, op, op == starts ? op_title(w->arena, op, target_of(w)) : "wait",
-               str_format(w->arena, "nnrt_%s%s(r, %d, %s, %s, %" PRId64 ")",
+               str_format(w->arena, "nnrt_%s%s(r, " MARK_NUMBER "%d, %s, %s, %" PRId64 ")",
                           op_info[starts->kind].name, op == starts ? "" : "_wait",
                           w->copy[starts->id], buffer(w, starts->out[0]),
                           buffer(w, starts->in[0].value), type_bytes(starts->out[0]->type)));

@@ -209,6 +209,10 @@ bool program_emit(const Module *m, const char *dir, const BackendOptions *o, Sou
     if (p->eval.g) graph_calls(p, &p->eval);
     ok = diag_errors(d) == errors;
   }
+  if (ok) {
+    repeats_fold(p);
+    names_text(p->names, &p->defines);
+  }
   // Constants are emitted after the calls, which have collected them.
   if (ok) {
     StrBuf out = {.arena = a}, body = {.arena = a};

@@ -10,6 +10,10 @@
 //
 //     #define H ((float *)(r->slab + 4096 + r->micro % 3 * INT64_C(128))) // f32[4,6]
 //
+// In a loop over equal calls (repeats.c) the address depends on the iteration:
+//
+//     #define R0_H ((float *)(r->slab + i * 8192 + 4096)) // f32[4,6]
+//
 // Names are in capitals, unique in the program, and no macro of a header.  If another graph has a
 // value of the same name at another offset, that of the graph is in front: EVAL_H, or CELL_H of the
 // body @cell of a loop.
@@ -24,14 +28,17 @@
 
 typedef struct Name {
   const char *name;
-  const char *place; // the macro's expansion
+  const char *place;   // the macro's expansion
+  const char *comment; // the value's type and label
   const Value *value;
+  bool replaced, read; // by the macro of a loop; by a line that is left
 } Name;
 
 struct Names {
   Arena *arena;
-  Name *slot; // a hash table; name NULL: free
-  uint32_t n, n_slots;
+  Name **slot; // a hash table; NULL: free
+  uint32_t n_slots;
+  Vec(Name *) at; // in the order of their definitions
 };
 
 enum { FIRST_SLOTS = 1024, LONGEST_NAME = 40 };
@@ -40,16 +47,30 @@ Names *names_new(Arena *a) {
   Names *n = arena_one(a, Names);
   n->arena = a;
   n->n_slots = FIRST_SLOTS;
-  n->slot = arena_array(a, Name, FIRST_SLOTS);
+  n->slot = arena_array(a, Name *, FIRST_SLOTS);
   return n;
 }
 
-static Name *find(const Names *n, const char *name) {
+static Name **find(const Names *n, const char *name) {
   uint64_t hash = fnv1a(FNV1A_EMPTY, name, strlen(name));
   uint32_t i = (uint32_t)(hash >> 32) & (n->n_slots - 1);
-  while (n->slot[i].name && strcmp(n->slot[i].name, name) != 0)
+  while (n->slot[i] && strcmp(n->slot[i]->name, name) != 0)
     i = (i + 1) & (n->n_slots - 1);
   return &n->slot[i];
+}
+
+static void add(Names *n, Name name) {
+  // The table stays at most half full.
+  if (2 * (uint32_t)(n->at.n + 1) > n->n_slots) {
+    n->n_slots *= 2;
+    n->slot = arena_array(n->arena, Name *, n->n_slots);
+    for (int i = 0; i < n->at.n; i++)
+      *find(n, n->at.at[i]->name) = n->at.at[i];
+  }
+  Name *kept = arena_one(n->arena, Name);
+  *kept = name;
+  *find(n, name.name) = kept;
+  vec_push(n->arena, &n->at, kept);
 }
 
 // "FC1_WEIGHT" of "fc1.weight".
@@ -91,13 +112,18 @@ static const char *own_name(Arena *a, const char *name) {
   return is_reserved(name) ? str_format(a, "%s_", name) : name;
 }
 
-const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines) {
-  Arena *a = n->arena;
+// The macro's expansion, with its offset as C: "4096", "i * 8192 + 4096".
+static const char *place_of(Arena *a, const Value *v, const char *offset) {
   const char *slot = "";
   if (v->slots > 1)
     slot = str_format(a, " + r->micro %% %d * INT64_C(%" PRId64 ")", v->slots, v->stride);
-  const char *place = str_format(a, "((%s *)(r->%s + %" PRId64 "%s))", dtype_ctype[v->type->dtype],
-                                 value_on_host(v) ? "host" : "slab", v->offset, slot);
+  return str_format(a, "((%s *)(r->%s + %s%s))", dtype_ctype[v->type->dtype],
+                    value_on_host(v) ? "host" : "slab", offset, slot);
+}
+
+const char *names_of(Names *n, const Value *v, const char *graph) {
+  Arena *a = n->arena;
+  const char *place = place_of(a, v, str_format(a, "%" PRId64, v->offset));
   const char *type = type_text(a, v->type);
   // The name of the value, as a C name that no header has.
   const char *plain =
@@ -106,8 +132,8 @@ const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *define
   const char *name = base;
   bool with_graph = false;
   for (int i = 2;; i++) {
-    Name *at = find(n, name);
-    if (!at->name) break;
+    Name *at = *find(n, name);
+    if (!at) break;
     // @train and @eval share the macro of a parameter at the same offset.
     bool same = at->value == v || (at->value->graph != v->graph && at->value->type == v->type &&
                                    !v->def && str_equal(at->place, place));
@@ -120,18 +146,47 @@ const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *define
       name = str_format(a, "%s_%d", base, i);
     }
   }
-  // The table stays at most half full.
-  if (2 * ++n->n > n->n_slots) {
-    Names old = *n;
-    n->n_slots *= 2;
-    n->slot = arena_array(n->arena, Name, n->n_slots);
-    for (uint32_t i = 0; i < old.n_slots; i++)
-      if (old.slot[i].name) *find(n, old.slot[i].name) = old.slot[i];
-  }
-  *find(n, name) = (Name){name, place, v};
   const char *what = v->label ? str_format(a, "%s %s", type, v->label) : type;
-  strbuf_addf(defines, "#define %s %s // %s\n", name, place, c_comment(a, what));
+  add(n, (Name){.name = name, .place = place, .comment = what, .value = v});
   return name;
+}
+
+const Value *names_value(const Names *n, const char *name) {
+  const Name *at = *find(n, name);
+  if (!at) BUG("'%s' is no macro", name);
+  return at->value;
+}
+
+void names_read(Names *n, const char *name) {
+  (*find(n, name))->read = true;
+}
+
+void names_replaced(Names *n, const char *name) {
+  (*find(n, name))->replaced = true;
+}
+
+const char *names_in_loop(Names *n, const char *name, int loop, const char *offset) {
+  Name of = **find(n, name);
+  of.place = place_of(n->arena, of.value, offset);
+  const char *base = of.name = str_format(n->arena, "R%d_%s", loop, name);
+  for (int i = 2;; i++) {
+    const Name *at = *find(n, of.name);
+    if (!at) break;
+    if (str_equal(at->place, of.place)) return at->name;
+    of.name = str_format(n->arena, "%s_%d", base, i);
+  }
+  of.replaced = false;
+  add(n, of);
+  return of.name;
+}
+
+void names_text(const Names *n, StrBuf *out) {
+  for (int i = 0; i < n->at.n; i++) {
+    const Name *at = n->at.at[i];
+    if (at->replaced && !at->read) continue;
+    strbuf_addf(out, "#define %s %s // %s\n", at->name, at->place,
+                c_comment(n->arena, at->comment));
+  }
 }
 
 const char *c_string(Arena *a, const char *s) {

@@ -14,9 +14,16 @@
 // C names for values: see names.c.
 typedef struct Names Names;
 Names *names_new(Arena *a);
-// The macro with the address of `v`, a value of `graph`.  Defines it in `defines` at the first
-// call.
-const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines);
+// The macro with the address of `v`, a value of `graph`.
+const char *names_of(Names *n, const Value *v, const char *graph);
+const Value *names_value(const Names *n, const char *name);
+// The macro of a loop over equal calls, with the address at `offset`, as C, in place of that of the
+// macro `name`.
+const char *names_in_loop(Names *n, const char *name, int loop, const char *offset);
+// Macros that a loop replaced are defined only if a line that is left reads them.
+void names_replaced(Names *n, const char *name);
+void names_read(Names *n, const char *name);
+void names_text(const Names *n, StrBuf *out); // their definitions
 // A C string literal; and text that is safe at the end of a line after //.
 const char *c_string(Arena *a, const char *s);
 const char *c_comment(Arena *a, const char *s);
@@ -51,9 +58,14 @@ typedef struct Constant {
   const char *name;
 } Constant;
 
+// Marks in a line, up to repeats_fold: a decimal number, or the macro of a value, that differs
+// between equal calls.
+#define MARK_NUMBER "\1"
+#define MARK_PLACE  "\2"
+
 // A line of a function.
 typedef struct Call {
-  const char *text;    // "RUN(3, nnrt_…);", or NULL: only the comment
+  const char *text;    // "RUN(3, nnrt_…);"
   const char *comment; // the line of IR, and its location
   bool joined;         // to the next line: both are of one op, and no part ends between them
 } Call;
@@ -123,6 +135,7 @@ typedef struct Program {
   bool divided;
   Vec(Piece) calls;
   Vec(SourceFile) files; // beside program.c, in the order of the fingerprint
+  int loops;             // over equal calls (repeats.c)
   Sources *sources;
 } Program;
 
@@ -137,6 +150,10 @@ int move_number(const Program *p, const Op *move); // -1: nothing to transfer
 
 // Makes the calls for all ops of a graph (calls.c).  Reports every op without a kernel.
 void graph_calls(Program *p, GraphCode *code);
+
+// Makes loops of repeated calls, in all functions, and removes the marks (repeats.c).
+void repeats_fold(Program *p);
+const char *repeats_plain(Arena *a, const char *text); // without the marks
 
 // Finds the parts of the loop of each rank program, and their order (loop.c).
 void loops_find(Program *p, GraphCode *code);

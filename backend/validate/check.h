@@ -17,11 +17,29 @@ typedef enum PlaceKind {
   PLACE_prep,     // r->prep[offset]
 } PlaceKind;
 
+// A number in a loop over equal calls: "i * 4096 + 512", "at[3] + 256", "i".
+typedef struct LoopNumber {
+  enum { NUMBER_plain, NUMBER_step, NUMBER_column } kind;
+  int64_t of; // the step, or the column
+  int64_t plus;
+} LoopNumber;
+
 typedef struct MacroPlace {
   PlaceKind kind;
   const char *ctype; // of its elements; NULL: a preparation
   int64_t offset, slots, stride;
+  LoopNumber number; // of a loop: in place of the offset, unless plain
 } MacroPlace;
+
+// A loop over equal calls (repeats.c), or the iteration that the cursor is in.
+typedef struct LoopText {
+  int number; // among the loops of the text
+  int64_t times, i;
+  Cursor body; // after the brace
+  Cursor after;
+  int64_t n_columns;
+  const int64_t *table; // [times][n_columns]; NULL: no line of the body reads it
+} LoopText;
 
 // A function or table of the text.
 typedef enum UnitKind { UNIT_function, UNIT_leaf, UNIT_fused, UNIT_table, UNIT_external } UnitKind;
@@ -125,6 +143,7 @@ typedef struct Check {
   CFile program;         // program.c
   Vec(TextFile *) files; // the others, in the order of the fingerprint
   bool divided;          // into several C files
+  int n_loops;           // over equal calls, that were opened
   Table *names;          // macros and units, by kind
   Vec(Unit *) units;
   int64_t prep_macros; // macros of preparations
@@ -172,6 +191,13 @@ Unit *unit_find(Check *c, const Cursor *at, const char *name, UnitKind kind);
 Unit *unit_find_typed(Check *c, const Cursor *at, const char *name, UnitKind kind,
                       const char *type);
 MacroPlace *place_find(const Check *c, const CToken *name);
+
+// Loops over equal calls (repeats.c).
+bool loop_number_read(Cursor *at, LoopNumber *out);
+// Reads the head of a loop, with its table, if it is next; *found: it is.
+bool loop_open(Check *c, Cursor *at, LoopText *loop, bool *found);
+// The next iteration as text without i and at, from its first line; of no file: there is none.
+bool loop_next(Check *c, LoopText *loop, Cursor *out);
 
 // nnrt_program and the tables of ranks (tables.c), compared with the module (tables_check.c).
 bool tables_read(Check *c);

@@ -39,6 +39,7 @@ typedef struct Function {
   // Its part, a function of another file, that the cursor is in, or NULL; the statement after it.
   const char *part;
   Cursor after;
+  LoopText loop; // over equal calls, which the cursor is in; times 0: none
 } Function;
 
 // The functions of a task.
@@ -138,10 +139,31 @@ static bool open_function(Replay *r, Function *f, const char *name) {
 
 static bool take_waits(Replay *r);
 
-// Moves the cursor over calls of parts, into them, and over their ends.  A part runs once.
+// Moves the cursor to the next iteration of its loop, or over the loop's end.
+static bool next_iteration(Replay *r, Function *f) {
+  if (!loop_next(r->c, &f->loop, &f->at)) return false;
+  if (f->at.file) return true;
+  f->at = f->loop.after;
+  f->loop.times = 0;
+  return true;
+}
+
+// Moves the cursor over calls of parts, into them, and over their ends, and likewise for loops over
+// equal calls.  A part runs once.
 static bool enter_part(Replay *r, Function *f) {
   Check *c = r->c;
   while (f->open) {
+    bool loop = f->loop.times > 0;
+    if (loop && cursor_peek(&f->at).kind != C_end) return true;
+    if (loop) {
+      if (!next_iteration(r, f)) return false;
+      continue;
+    }
+    if (!loop_open(c, &f->at, &f->loop, &loop)) return false;
+    if (loop) {
+      if (!next_iteration(r, f)) return false;
+      continue;
+    }
     if (f->part && take(&f->at, "}")) {
       f->at = f->after;
       f->part = NULL;

@@ -35,7 +35,10 @@ static bool read_macro(Check *c, Cursor *at) {
   if (!take(at, "#define %w", &name) || is_taken(&name))
     return mismatch(c, &before, "no place of a value has such a macro");
   *p = (MacroPlace){0};
-  if (take(at, "((%w *)(r->%w + %i", &type, &where, &p->offset)) {
+  if (take(at, "((%w *)(r->%w +", &type, &where)) {
+    const Cursor offset = *at;
+    if (!take(at, "%i", &p->offset) && !loop_number_read(at, &p->number))
+      return mismatch(c, &offset, "no place of a value has such a macro");
     // A value of several slices has the slot of the current one.
     bool slots = take(at, "+ r->micro %% %i * INT64_C(%i)", &p->slots, &p->stride);
     bool host = ctoken_is(&where, "host");
@@ -249,5 +252,6 @@ MacroPlace *place_find(const Check *c, const CToken *name) {
   if (name->kind != C_name || name->n >= (int)sizeof text) return NULL;
   memcpy(text, name->at, (size_t)name->n);
   text[name->n] = 0;
-  return table_find(c->names, NAME_macro, text);
+  MacroPlace *p = table_find(c->names, NAME_macro, text);
+  return p && p->number.kind == NUMBER_plain ? p : NULL;
 }

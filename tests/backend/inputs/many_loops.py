@@ -1,6 +1,7 @@
-"""many_loops.py LOOPS: a module with a chain of so many loops, each with a body of its own, and 0 to 6 transposes between them.
+"""many_loops.py LOOPS: a module with a chain of so many loops, each with a body of its own, and none or 6 transposes between them.
 
-Each loop has a state, slices an operand, stacks a result and sums two others.
+Each loop has a state, slices an operand, stacks a result and sums two others.  No three neighbouring parts are
+equal (the sequence of Thue and Morse), so none becomes a loop over equal calls.
 """
 
 import sys
@@ -12,7 +13,7 @@ for i in range(n):
     print(f"  %a{i}, %y{i}, %b{i}, %c{i} = loop @step{i} {last}, %x count=4 carried=1 sliced=1 summed=2")
     last = f"%a{i}"
     results += [f'output "{name}{i}" %{name}{i}' for name in "ybc"]
-    for _ in range(i * i % 7):
+    for _ in range(6 * (i.bit_count() % 2)):
         print(f"  %t{transposes} = transpose {last} perm=[1,0]")
         last = f"%t{transposes}"
         transposes += 1

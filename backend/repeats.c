@@ -1,0 +1,368 @@
+// Loops over repeated calls: the calls of equal layers are one text.
+//
+//     RUN(7, nnrt_linear_f32(P0, H0_Y, H0_X, H0_W));
+//     RUN(8, fused_0(H0_Z, H0_Y));
+//     RUN(9, nnrt_linear_f32(P0, H1_Y, H1_X, H1_W));      #define H0_W ((float *)(r->slab + 512))
+//     RUN(10, fused_0(H1_Z, H1_Y));                       #define H1_W ((float *)(r->slab + 1536))
+//     …
+//
+//   =>
+//
+//     static const int64_t repeats_0[12][1] = {{8192}, {9984}, …};
+//     for (int64_t i = 0; i < 12; i++) {                   // the calls of the first of 12 equal parts
+//       const int64_t *at = repeats_0[i];
+//       RUN(i * 2 + 7, nnrt_linear_f32(P0, R0_H0_Y, R0_H0_X, R0_H0_W));
+//       RUN(i * 2 + 8, fused_0(R0_H0_Z, R0_H0_Y));
+//     }
+//
+//     #define R0_H0_W ((float *)(r->slab + i * 1024 + 512)) // f32[4,6]
+//     #define R0_H0_Y ((float *)(r->slab + at[0])) // f32[4,6]
+//     #define R0_H0_Z ((float *)(r->slab + at[0] + 256)) // f32[4,6]
+//
+// Calls are equal if they differ only in the numbers of ops, groups, moves, copies and random keys,
+// and in the offsets of values: these are marked in the lines (program.h), and everything else is
+// the line's form.  A number that grows by the same step from part to part is a product with i,
+// else a column of a table; columns at a constant distance are one.
+//
+// Parts of L lines repeat where line k has the form of line k + L.  Candidates for L are distances
+// between lines with equal forms of the lines that follow.  Of all loops the one that saves most
+// text is made first, then those before and after it.
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "ir/analysis/place.h"
+#include "program.h"
+
+enum {
+  FEWEST = 3,       // parts of a loop
+  LEAST = 4096,     // bytes that a loop saves
+  FOLLOWING = 8,    // lines that candidates compare
+  CANDIDATES = 8,   // lengths of parts
+  MACRO_BYTES = 56, // of a definition
+  COLUMN_BYTES = 8, // of a number in a table
+  ROW_BYTES = 96,   // of a line of it
+};
+
+// A line without its marks: the text before each number or macro, and after the last.
+typedef struct Form {
+  int number;       // equal in lines of one form
+  int first, holes; // in Lines.value
+} Form;
+
+typedef struct Lines {
+  Program *p;
+  const CallList *list;
+  Form *form;         // [n]
+  Vec(int64_t) value; // of all holes: the number, or the offset of the macro's value
+} Lines;
+
+// The differing numbers of a loop, as C.
+typedef struct Columns {
+  Vec(int) first; // the hole that each is made of, in the first part
+} Columns;
+
+typedef struct Repeat {
+  int from, length, times;
+  int64_t saved;
+} Repeat;
+
+// -- Forms ---------------------------------------------------------------------------------------
+
+const char *repeats_plain(Arena *a, const char *text) {
+  StrBuf out = {.arena = a};
+  strbuf_add(&out, "");
+  for (; *text; text++)
+    if (*text != *MARK_NUMBER && *text != *MARK_PLACE) strbuf_add_n(&out, text, 1);
+  return out.at;
+}
+
+static size_t word_length(const char *s) {
+  return strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+}
+
+// The form of a line.  A macro is one form with all of its type and memory.
+static Form read_form(Lines *l, Table *forms, const Call *call, int *n_forms) {
+  Arena *a = l->p->arena;
+  StrBuf text = {.arena = a};
+  Form form = {.first = l->value.n};
+  strbuf_add(&text, call->joined ? "joined " : "");
+  for (const char *s = call->text; *s;) {
+    if (*s == *MARK_NUMBER) {
+      char *end;
+      vec_push(a, &l->value, strtoll(s + 1, &end, 10));
+      strbuf_add_n(&text, s, 1);
+      s = end;
+    } else if (*s == *MARK_PLACE) {
+      size_t n = word_length(++s);
+      const Value *v = names_value(l->p->names, str_copy_n(a, s, n));
+      vec_push(a, &l->value, v->offset);
+      strbuf_addf(&text, MARK_PLACE "%s%d*%d*%" PRId64, dtype_ctype[v->type->dtype],
+                  value_on_host(v), v->slots > 1 ? v->slots : 0, v->slots > 1 ? v->stride : 0);
+      s += n;
+    } else {
+      size_t n = strcspn(s, MARK_NUMBER MARK_PLACE);
+      strbuf_add_n(&text, s, n);
+      s += n;
+    }
+  }
+  form.holes = l->value.n - form.first;
+  int *number = table_find(forms, 0, text.at);
+  if (!number) {
+    number = arena_one(a, int);
+    *number = (*n_forms)++;
+    table_add(forms, 0, text.at, number);
+  }
+  form.number = *number;
+  return form;
+}
+
+// -- Numbers of a loop
+// -----------------------------------------------------------------------------
+
+// The value in part `i` of hole `h` of the first part.  Parts have equal forms, so their holes
+// follow those of the first at a constant distance.
+static int64_t value_in(const Lines *l, const Repeat *r, int h, int i) {
+  int per_part = l->form[r->from + r->length].first - l->form[r->from].first;
+  return l->value.at[h + i * per_part];
+}
+
+// Whether the hole grows by the same step from part to part; 0: it is constant.
+static bool grows(const Lines *l, const Repeat *r, int h, int64_t *step) {
+  *step = value_in(l, r, h, 1) - value_in(l, r, h, 0);
+  for (int i = 2; i < r->times; i++)
+    if (value_in(l, r, h, i) - value_in(l, r, h, i - 1) != *step) return false;
+  return true;
+}
+
+static bool same_column(const Lines *l, const Repeat *r, int a, int b) {
+  int64_t distance = value_in(l, r, b, 0) - value_in(l, r, a, 0);
+  for (int i = 1; i < r->times; i++)
+    if (value_in(l, r, b, i) - value_in(l, r, a, i) != distance) return false;
+  return true;
+}
+
+// The column of a hole that does not grow evenly: an existing one, or a new one.
+static int column_of(const Lines *l, const Repeat *r, Columns *c, int h) {
+  for (int k = 0; k < c->first.n; k++)
+    if (same_column(l, r, c->first.at[k], h)) return k;
+  vec_push(l->p->arena, &c->first, h);
+  return c->first.n - 1;
+}
+
+// The number as C, a function of i and at; NULL: it is the same in all parts.
+static const char *number_text(const Lines *l, const Repeat *r, Columns *c, int h) {
+  Arena *a = l->p->arena;
+  int64_t step, first = value_in(l, r, h, 0);
+  const char *text;
+  if (grows(l, r, h, &step)) {
+    if (step == 0) return NULL;
+    text = step == 1 ? "i" : str_format(a, "i * %" PRId64, step);
+  } else {
+    int k = column_of(l, r, c, h);
+    first -= value_in(l, r, c->first.at[k], 0);
+    text = str_format(a, "at[%d]", k);
+  }
+  return first ? str_format(a, "%s + %" PRId64, text, first) : text;
+}
+
+// -- Search ------------------------------------------------------------------------------------
+
+static int64_t line_bytes(const Call *call) {
+  return (int64_t)strlen(call->text) + (call->comment ? (int64_t)strlen(call->comment) : 0);
+}
+
+// The bytes that the loop saves: the lines and macros of all parts but one, less its table.
+static int64_t saved_bytes(const Lines *l, const Repeat *r) {
+  int64_t bytes = 0;
+  for (int k = r->from + r->length; k < r->from + r->length * r->times; k++)
+    bytes += line_bytes(&l->list->at[k]);
+  Columns c = {0};
+  int macros = 0, end = l->form[r->from + r->length].first;
+  for (int h = l->form[r->from].first; h < end; h++) {
+    int64_t step;
+    bool even = grows(l, r, h, &step);
+    macros += !even || step != 0;
+    if (even) continue;
+    // No table is larger than the text that it replaces.
+    if ((int64_t)(c.first.n + 1) * COLUMN_BYTES * r->times > bytes) return 0;
+    column_of(l, r, &c, h);
+  }
+  return bytes + (int64_t)macros * (r->times - 2) * MACRO_BYTES / 3 -
+         (int64_t)c.first.n * COLUMN_BYTES * r->times;
+}
+
+// The lengths of parts that are most frequent among distances between equal sequences of lines.
+static int find_lengths(const Lines *l, int from, int end, int lengths[CANDIDATES]) {
+  Arena *a = l->p->arena;
+  int n = end - from, slots = 1, found = 0;
+  while (slots < 2 * n)
+    slots *= 2;
+  int *last = arena_array(a, int, slots); // by hash of a sequence: 1 + its last begin
+  int *count = arena_array(a, int, n + 1);
+  for (int i = from; i + FOLLOWING <= end; i++) {
+    uint64_t hash = FNV1A_EMPTY;
+    for (int k = 0; k < FOLLOWING; k++)
+      hash = fnv1a(hash, &l->form[i + k].number, sizeof(int));
+    int *at = &last[(hash >> 24) & (uint64_t)(slots - 1)];
+    if (*at) count[i + 1 - *at]++;
+    *at = i + 1;
+  }
+  for (; found < CANDIDATES; found++) {
+    int best = 0;
+    for (int d = 1; d <= n; d++)
+      if (count[d] > count[best]) best = d;
+    if (!best || count[best] < FOLLOWING) break;
+    lengths[found] = best;
+    count[best] = 0;
+  }
+  return found;
+}
+
+// Moves the begin of the parts so that the lines of an op stay together.
+static bool align(const Lines *l, Repeat *r, int end) {
+  for (int k = 0; k < r->length; k++, r->from++) {
+    r->times = (end - r->from) / r->length;
+    if (r->times < FEWEST) return false;
+    bool joined = r->from > 0 && l->list->at[r->from - 1].joined;
+    if (!joined && !l->list->at[r->from + r->length - 1].joined) return true;
+  }
+  return false;
+}
+
+static Repeat find_best(const Lines *l, int from, int end) {
+  Repeat best = {.saved = 0};
+  int lengths[CANDIDATES], n = find_lengths(l, from, end, lengths);
+  for (int c = 0; c < n; c++)
+    for (int i = from; i < end;) {
+      int k = i;
+      while (k + lengths[c] < end && l->form[k].number == l->form[k + lengths[c]].number)
+        k++;
+      Repeat r = {.from = i, .length = lengths[c]};
+      if (align(l, &r, k + lengths[c])) r.saved = saved_bytes(l, &r);
+      if (r.saved > best.saved) best = r;
+      i = k + 1;
+    }
+  return best;
+}
+
+// -- Loops ---------------------------------------------------------------------------------------
+
+// The line for all parts, of a line of the first.
+static const char *loop_line(const Lines *l, const Repeat *r, Columns *c, int line, int loop) {
+  Arena *a = l->p->arena;
+  StrBuf out = {.arena = a};
+  int h = l->form[line].first;
+  strbuf_add(&out, "  ");
+  for (const char *s = l->list->at[line].text; *s;) {
+    size_t n = strcspn(s, MARK_NUMBER MARK_PLACE);
+    strbuf_add_n(&out, s, n);
+    s += n;
+    if (!*s) break;
+    bool place = *s++ == *MARK_PLACE;
+    n = place ? word_length(s) : strspn(s, "-0123456789");
+    const char *same = str_copy_n(a, s, n), *text = number_text(l, r, c, h++);
+    if (place && text) text = names_in_loop(l->p->names, same, loop, text);
+    if (place && !text) names_read(l->p->names, same);
+    strbuf_add(&out, text ? text : same);
+    s += n;
+  }
+  return out.at;
+}
+
+static void push(Program *p, CallList *out, const char *text, const char *comment, bool joined) {
+  vec_push(p->arena, out, (Call){text, comment, joined});
+}
+
+// The table of the numbers of a loop, in lines.
+static void add_table(const Lines *l, const Repeat *r, const Columns *c, int loop, CallList *out) {
+  Program *p = l->p;
+  push(p, out,
+       str_format(p->arena, "static const int64_t repeats_%d[%d][%d] = {", loop, r->times,
+                  c->first.n),
+       NULL, true);
+  StrBuf line = {.arena = p->arena};
+  for (int i = 0; i < r->times; i++) {
+    strbuf_add(&line, line.n ? " {" : "  {");
+    for (int k = 0; k < c->first.n; k++)
+      strbuf_addf(&line, "%s%" PRId64, k ? ", " : "", value_in(l, r, c->first.at[k], i));
+    strbuf_add(&line, "},");
+    if (line.n < ROW_BYTES && i + 1 < r->times) continue;
+    push(p, out, line.at, NULL, true);
+    line = (StrBuf){.arena = p->arena};
+  }
+  push(p, out, "};", NULL, true);
+}
+
+static void add_loop(const Lines *l, const Repeat *r, CallList *out) {
+  Program *p = l->p;
+  int loop = p->loops++;
+  Columns c = {0};
+  CallList body = {0};
+  for (int k = r->from; k < r->from + r->length; k++)
+    push(p, &body, loop_line(l, r, &c, k, loop), l->list->at[k].comment, true);
+  if (c.first.n) add_table(l, r, &c, loop, out);
+  push(p, out, str_format(p->arena, "for (int64_t i = 0; i < %d; i++) {", r->times),
+       str_format(p->arena, "as the first of %d equal parts", r->times), true);
+  if (c.first.n)
+    push(p, out, str_format(p->arena, "  const int64_t *at = repeats_%d[i];", loop), NULL, true);
+  for (int k = 0; k < body.n; k++)
+    vec_push(p->arena, out, body.at[k]);
+  push(p, out, "}", NULL, false);
+}
+
+// Marks the macros of a line as replaced or read.
+static void use_macros(const Lines *l, int line, void (*use)(Names *n, const char *name)) {
+  for (const char *s = l->list->at[line].text; (s = strchr(s, *MARK_PLACE)); s++)
+    use(l->p->names, str_copy_n(l->p->arena, s + 1, word_length(s + 1)));
+}
+
+static void fold_range(const Lines *l, int from, int end, CallList *out) {
+  Repeat r = find_best(l, from, end);
+  if (r.saved >= LEAST) {
+    int after = r.from + r.length * r.times;
+    for (int k = r.from; k < after; k++)
+      use_macros(l, k, names_replaced);
+    fold_range(l, from, r.from, out);
+    add_loop(l, &r, out);
+    fold_range(l, after, end, out);
+    return;
+  }
+  for (int k = from; k < end; k++) {
+    Call call = l->list->at[k];
+    use_macros(l, k, names_read);
+    call.text = repeats_plain(l->p->arena, call.text);
+    vec_push(l->p->arena, out, call);
+  }
+}
+
+static void fold_list(Program *p, CallList *list) {
+  Lines l = {.p = p, .list = list, .form = arena_array(p->arena, Form, list->n + 1)};
+  Table *forms = table_new(p->arena);
+  CallList out = {0};
+  int n_forms = 0;
+  for (int i = 0; i < list->n; i++)
+    l.form[i] = read_form(&l, forms, &list->at[i], &n_forms);
+  l.form[list->n].first = l.value.n;
+  fold_range(&l, 0, list->n, &out);
+  *list = out;
+}
+
+void repeats_fold(Program *p) {
+  GraphCode *graphs[] = {&p->train, &p->eval};
+  for (int g = 0; g < 2; g++)
+    for (int c = 0; graphs[g]->g && c < p->code.n; c++) {
+      Calls *calls = &graphs[g]->calls[c];
+      fold_list(p, &calls->begin);
+      for (int i = 0; i < calls->part.n; i++) {
+        fold_list(p, &calls->part.at[i].wait);
+        fold_list(p, &calls->part.at[i].run);
+        fold_list(p, &calls->part.at[i].start);
+      }
+      fold_list(p, &calls->update);
+      for (int i = 0; i < calls->deferred.n; i++)
+        fold_list(p, &calls->deferred.at[i]);
+    }
+}

@@ -1,0 +1,149 @@
+// Loops over equal calls, as the backend writes them (backend/repeats.c):
+//
+//     static const int64_t repeats_0[3][1] = {
+//       {8192}, {9984}, {12800},
+//     };
+//     for (int64_t i = 0; i < 3; i++) {
+//       const int64_t *at = repeats_0[i];
+//       RUN(i * 2 + 7, nnrt_linear_f32(P0, R0_Y, R0_X, R0_W));
+//     }
+//
+// Each iteration is read as the text that it stands for:
+//
+//     RUN(9, nnrt_linear_f32(P0, R0_Y_at_1, R0_X_at_1, R0_W_at_1));
+//
+// with a macro for each place, at the offset of the iteration.  No macro of the text has small
+// letters.
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { MOST_TIMES = 1 << 24, MOST_COLUMNS = 1 << 20 };
+
+bool loop_number_read(Cursor *at, LoopNumber *out) {
+  *out = (LoopNumber){0};
+  if (take(at, "at[%i]", &out->of))
+    out->kind = NUMBER_column;
+  else if (take(at, "i * %i", &out->of))
+    out->kind = NUMBER_step;
+  else if (take(at, "i")) {
+    out->kind = NUMBER_step;
+    out->of = 1;
+  } else
+    return false;
+  take(at, "+ %i", &out->plus);
+  return true;
+}
+
+// The number in the current iteration.
+static bool number_value(Check *c, const Cursor *at, const LoopText *loop, const LoopNumber *n,
+                         int64_t *out) {
+  int64_t by = n->of;
+  bool over = false;
+  if (n->kind == NUMBER_column) {
+    if (!loop->table || n->of < 0 || n->of >= loop->n_columns)
+      return mismatch(c, at, "the loop has no column %" PRId64, n->of);
+    by = loop->table[loop->i * loop->n_columns + n->of];
+  } else
+    over = __builtin_mul_overflow(loop->i, n->of, &by);
+  over |= __builtin_add_overflow(by, n->plus, out);
+  return !over || mismatch(c, at, "a number of the loop overflows");
+}
+
+// "static const int64_t repeats_0[3][1] = {…};"
+static bool take_table(Check *c, Cursor *at, LoopText *loop, CToken *name, int64_t *rows) {
+  const Cursor before = *at;
+  if (!take(at, "static const int64_t %w[%i][%i] = {", name, rows, &loop->n_columns)) return true;
+  if (*rows < 1 || *rows > MOST_TIMES || loop->n_columns < 1 || loop->n_columns > MOST_COLUMNS ||
+      *rows * loop->n_columns > before.file->end - before.at)
+    return mismatch(c, &before, "no loop has a table of this size");
+  int64_t *table = arena_array(c->arena, int64_t, *rows * loop->n_columns);
+  for (int64_t i = 0; i < *rows; i++) {
+    if (!want(c, at, "{")) return false;
+    for (int64_t k = 0; k < loop->n_columns; k++)
+      if ((k && !want(c, at, ",")) || !take(at, "%i", &table[i * loop->n_columns + k]))
+        return unexpected(c, at, "a number of the loop");
+    if (!want(c, at, "},")) return false;
+  }
+  loop->table = table;
+  return want(c, at, "};");
+}
+
+bool loop_open(Check *c, Cursor *at, LoopText *loop, bool *found) {
+  CToken name, same;
+  int64_t rows = 0, times;
+  *loop = (LoopText){.i = -1};
+  *found = false;
+  if (!take_table(c, at, loop, &name, &rows)) return false;
+  const Cursor before = *at;
+  if (!take(at, "for (int64_t i = 0; i < %i; i++) {", &times))
+    return !loop->table || unexpected(c, at, "the loop that reads the table");
+  if (times < 1 || times > MOST_TIMES || (loop->table && times > rows))
+    return mismatch(c, &before, "the loop has no such iterations");
+  if (loop->table && (!take(at, "const int64_t *at = %w[i];", &same) ||
+                      !ctoken_is(&same, ctoken_text(&name, c->arena))))
+    return unexpected(c, at, "a row of the loop's table");
+  loop->times = times;
+  loop->number = c->n_loops++;
+  loop->body = loop->after = *at;
+  *found = true;
+  return take_block(&loop->after) || mismatch(c, &before, "the loop does not end");
+}
+
+// Adds the macro of a place for the current iteration to the text.
+static bool add_place(Check *c, const Cursor *at, const LoopText *loop, const CToken *token,
+                      const MacroPlace *of, StrBuf *out) {
+  const char *name = str_format(c->arena, "%s_%d_at_%" PRId64, ctoken_text(token, c->arena),
+                                loop->number, loop->i);
+  MacroPlace *place = arena_one(c->arena, MacroPlace);
+  *place = *of;
+  place->number = (LoopNumber){0};
+  if (!number_value(c, at, loop, &of->number, &place->offset)) return false;
+  if (place->offset < 0) return mismatch(c, at, "the place is before its memory");
+  table_add(c->names, NAME_macro, name, place);
+  strbuf_add(out, name);
+  return true;
+}
+
+bool loop_next(Check *c, LoopText *loop, Cursor *out) {
+  *out = (Cursor){0};
+  if (++loop->i >= loop->times) return true;
+  StrBuf text = {.arena = c->arena};
+  strbuf_add(&text, "");
+  bool alone = false; // an argument, or a number of a list, begins
+  int depth = 0;
+  for (Cursor at = loop->body;;) {
+    // Spaces and comments before the token stay, and with them the numbers of lines.
+    const char *gap = at.at;
+    CToken t = cursor_peek(&at);
+    if (t.kind == C_end || t.kind == C_bad) return unexpected(c, &at, "the end of the loop");
+    depth += ctoken_is(&t, "{") ? 1 : ctoken_is(&t, "}") ? -1 : 0;
+    if (depth < 0) break;
+    strbuf_add_n(&text, gap, (size_t)(t.at - gap));
+    const Cursor before = at;
+    LoopNumber number;
+    const char *name = t.kind == C_name ? ctoken_text(&t, c->arena) : NULL;
+    const MacroPlace *place = name ? table_find(c->names, NAME_macro, name) : NULL;
+    if (place && place->number.kind != NUMBER_plain) {
+      cursor_next(&at);
+      if (!add_place(c, &before, loop, &t, place, &text)) return false;
+    } else if (alone && loop_number_read(&at, &number)) {
+      int64_t value;
+      const CToken after = cursor_peek(&at);
+      if (!ctoken_is(&after, ",") && !ctoken_is(&after, ")") && !ctoken_is(&after, "}"))
+        return unexpected(c, &at, "the end of a number of the loop");
+      if (!number_value(c, &before, loop, &number, &value)) return false;
+      strbuf_addf(&text, "%" PRId64, value);
+    } else {
+      cursor_next(&at);
+      strbuf_add_n(&text, t.at, (size_t)t.n);
+    }
+    alone = ctoken_is(&t, "(") || ctoken_is(&t, ",") || ctoken_is(&t, "{") || ctoken_is(&t, "=");
+  }
+  CFile *file = arena_one(c->arena, CFile);
+  *file = (CFile){loop->body.file->path, text.at, text.at + text.n, c->arena};
+  *out = (Cursor){file, text.at, loop->body.line};
+  return true;
+}

@@ -1,0 +1,18 @@
+"""layers.py LAYERS: a step of so many equal layers, each of a product with its weight, a dropout with its key, and an update."""
+
+import sys
+
+n = int(sys.argv[1])
+print('module phase=typed\n\ngraph @train entry (\n  %x: f32[8,6] input "x",\n  %lr: f32[] scalar "lr",\n  %step: i64[] scalar "step",'
+      '\n  %seed: i64[] scalar "seed",')
+print(",\n".join(f'  %w{i}: f32[6,6] weight "w{i}" train = normal(0,0.5)' for i in range(n)), "\n) {")
+last = "%x"
+for i in range(n):
+    print(f"  %y{i} = linear {last}, %w{i}  # m.onnx:/layer.{i}/MatMul")
+    print(f"  %d{i} = dropout %y{i}, %step, %seed ratio=0.5 key={i * i * i}  # m.onnx:/layer.{i}/Dropout")
+    last = f"%d{i}"
+print(f"  %l = sum_squares {last}\n  %one = fill value=1 shape=[] to=f32")
+for i in range(n):
+    print(f"  %g{i} = linear_back_w %x, %d{i}  # ? <- gradient m.onnx:/layer.{i}/MatMul")
+    print(f"  %n{i} = sgd %w{i}, %g{i}, %lr, %one")
+print('  return output "loss" %l, ' + ", ".join(f"update %w{i} %n{i}" for i in range(n)) + "\n}")
