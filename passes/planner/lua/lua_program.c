@@ -266,8 +266,8 @@ static bool give_numbers(PlanProgram *p, const PlanCall *call) {
   if (!has_function(p, "numbers")) {
     diag_error(p->box.d, NULL, "the plan '%s' takes no numbers", call->name);
     diag_hint(p->box.d,
-              "coshard, recompute_pieces, ep and pp_interleaved take them, and programs with a "
-              "function 'numbers'");
+              "coshard, recompute, recompute_attention, recompute_pieces, ep and pp_interleaved take "
+              "them, and programs with a function 'numbers'");
     return false;
   }
   p->call = call;

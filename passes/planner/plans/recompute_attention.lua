@@ -5,8 +5,41 @@
 -- product: the split into heads, scores, softmax, dropout, the weighted sum of values, the
 -- concatenation of heads.
 --
+--     --plan recompute_attention=8             of all layers
+--     --plan recompute_attention:4@1-12=8      of 4 of layers 1 to 12, the first ones, as in recompute
+--
 -- An axis of size 1 suffices: `--plan tp=4,recompute_attention=1` applies this to the program of
 -- tp.
+
+local asked -- { n = layers, first =, last = the layers that they are of }
+
+function numbers(list)
+  asked = list
+end
+
+-- The ops of the layers that are asked for; nil: all ops.
+local function asked_ops()
+  if not asked then return nil end
+  local all, done, found = layers(), {}, {}
+  for _, number in ipairs(asked) do
+    local first, last = number.first or 1, number.last or #all
+    if last > #all then
+      refuse(number, ("there is no layer %d, there are %d"):format(last, #all))
+    elseif number.n > last - first + 1 then
+      refuse(number, ("layers %d to %d are not %d"):format(first, last, number.n))
+    else
+      for i = first, first + number.n - 1 do
+        if done[i] then
+          refuse(number, ("layer %d is recomputed already"):format(i))
+          return found
+        end
+        done[i] = true
+        for _, op in ipairs(all[i]) do found[op] = true end
+      end
+    end
+  end
+  return found
+end
 
 local function has_weight(op)
   return op.kind == "linear" or op.kind == "conv"
@@ -38,11 +71,11 @@ local function inner(op, list, seen)
 end
 
 function model()
-  local seen = {}
+  local seen, among = {}, asked_ops()
   for _, kind in ipairs { "attention", "softmax" } do
     for _, op in ipairs(ops(kind)) do
       local list = {}
-      if not seen[op] then inner(op, list, seen) end
+      if not seen[op] and (not among or among[op]) then inner(op, list, seen) end
       if #list > 0 then recompute(list) end
     end
   end
