@@ -4,8 +4,9 @@
 //     %a = constant value=[1,2] : f32[2]
 //     %b = exp %a               : f32[2]   =>   %b = constant value=[2.7182817,7.389056] : f32[2]
 //
-// A fill stays a fill for any shape: a mask of 100 MB is one number. A broadcast of another
-// constant is left alone: repeating it is cheaper than storing it.
+// A fill stays a fill for any shape: a mask of 100 MB is one number, and a large triangle of it an
+// op on one. A broadcast of another constant is left alone: repeating it is cheaper than storing
+// it.
 
 #include "ir/analysis/rewrite.h"
 
@@ -80,10 +81,10 @@ bool fold_constants(Builder *b, Op *op) {
   for (int i = 0; i < op->n_in; i++)
     fills &= op->in[i].value->def->kind == OP_fill;
   if (fills && fold_fill(b, op)) return true;
-  // The result must be small, or no larger than the operands.
+  // The result must be small, or no larger than the stored operands: a fill is one number.
   int64_t read = 0, made = 0;
   for (int i = 0; i < op->n_in; i++)
-    read += type_bytes(op->in[i].value->type);
+    read += fills ? (int64_t)sizeof(double) : type_bytes(op->in[i].value->type);
   for (int i = 0; i < op->n_out; i++)
     made += type_bytes(op->out[i]->type);
   if (read > 4 * (int64_t)LARGEST_BYTES) return false;
