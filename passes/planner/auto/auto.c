@@ -173,7 +173,7 @@ static PriceStatus price_point(AutoSearch *s, const Point *p, bool closed, doubl
   return e.bytes * factor <= choose_memory(s->o) ? PRICE_known : PRICE_unfit;
 }
 
-bool auto_prefers_stages(AutoSearch *s) {
+bool auto_goes_first(AutoSearch *s) {
   double with = INFINITY, without = INFINITY;
   for (int i = 0; i < s->points.n; i++) {
     const Priced *p = &s->points.at[i];
@@ -181,7 +181,8 @@ bool auto_prefers_stages(AutoSearch *s) {
     double *least = p->at.stages > 1 ? &with : &without;
     if (!p->out && e.bytes * MEMORY_ERR <= choose_memory(s->o)) *least = fmin(*least, e.seconds);
   }
-  return s->goes_first = with < without;
+  // Estimates of large models miss too much, and their candidates take long to compile.
+  return s->goes_first = with < without || !is_small(s);
 }
 
 // Whether a candidate has the point's plan already, and was compiled.

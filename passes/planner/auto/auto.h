@@ -34,8 +34,9 @@ double auto_bound(const AutoSearch *s);
 
 Bound auto_bound_of(const AutoSearch *s, const Point *p);
 
-// Whether some plan with stages is estimated to be faster than all without.
-bool auto_prefers_stages(AutoSearch *s);
+// Whether the search runs before the candidates: the model is large, or some plan with stages is
+// estimated to be faster than all without.
+bool auto_goes_first(AutoSearch *s);
 
 // Builds the plans with the lowest estimates, and adds them to `all`.
 void auto_build(AutoSearch *s, Candidates *all);

@@ -108,10 +108,10 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   candidates_list(model, o, a, &trials);
   // A single plan may be the result already: it needs no second compilation.
   Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
-  // The search goes first if it expects the best plan to have stages: then bounds exclude others.
+  // If the search goes first, its prices and bounds exclude others.
   AutoSearch *search = o->plans ? NULL : auto_new(model, o, a);
   if (search) limited.bound = auto_bound(search);
-  if (search && auto_prefers_stages(search)) auto_build(search, out);
+  if (search && auto_goes_first(search)) auto_build(search, out);
   try_all(model, o, a, &trials, search, out, kept);
   if (o->plans) return cheapest(out);
   // Variants of the searches: the other factorings of earlier candidates.
