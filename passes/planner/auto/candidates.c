@@ -240,20 +240,26 @@ void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a,
   if (stages < o->ranks) list_with(o, a, first_kind(STAGES), stages, first_kind(SEARCH), out);
 }
 
-// Returns the position of the program that makes stages in a plan's text, in any order, and its
-// kind; or NULL.
-static const char *find_stages(const char *text, const Kind **kind) {
+// Returns the position of the first program with one of these uses in a plan's text, and its kind;
+// or NULL.
+static const char *find_program(const char *text, int use, const Kind **kind) {
   for (const char *p = text; p; p = strchr(p, ',')) {
     // A program's name ends at its ranks, or at the next program.
     p += *p == ',';
     size_t n = strcspn(p, "=,");
     for (int i = 0; i < N_KNOWN; i++) {
       *kind = &known[i];
-      bool stages = known[i].use & (STAGES | SCHEDULE);
-      if (stages && n == strlen(known[i].plan) && !strncmp(p, known[i].plan, n)) return p;
+      if ((known[i].use & use) && n == strlen(known[i].plan) && !strncmp(p, known[i].plan, n))
+        return p;
     }
   }
   return NULL;
+}
+
+// Returns the position of the program that makes stages in a plan's text, in any order, and its
+// kind; or NULL.
+static const char *find_stages(const char *text, const Kind **kind) {
+  return find_program(text, STAGES | SCHEDULE, kind);
 }
 
 int64_t candidate_stages(const Candidate *c) {
@@ -261,7 +267,8 @@ int64_t candidate_stages(const Candidate *c) {
   if (point_of_plan(c->plan, c->ranks, c->micro_batches, &p)) return p.stages;
   const Kind *kind;
   const char *at = find_stages(c->plan, &kind);
-  const char *size = at ? at + strlen(kind->plan) : "";
+  if (!at) return 1;
+  const char *size = at + strlen(kind->plan);
   return *size == '=' ? strtoll(size + 1, NULL, 10) : c->ranks;
 }
 
@@ -293,6 +300,25 @@ void candidates_quick(const Module *m, const ChooseOptions *o, Arena *a, bool st
     if (!(kind->use & use) || (kind->use & SEARCH) || o->ranks < kind->least) continue;
     if (kind->suits(m)) add(o, a, out, "", kind, "");
   }
+}
+
+void candidates_savers(Arena *a, Savers *out) {
+  for (int i = 0; i < N_KNOWN; i++)
+    if (known[i].use & OFFLOADS_STATE)
+      vec_push(a, out, (Saver){str_format(a, ",%s=1", known[i].plan), 1, false, true});
+  int n = out->n;
+  for (int i = 0; i < N_KNOWN; i++) {
+    if (!(known[i].use & FREES_ACTIVATIONS)) continue;
+    const char *text = str_format(a, ",%s=1", known[i].plan);
+    vec_push(a, out, (Saver){text, 1, true, false});
+    for (int k = 0; k < n; k++)
+      vec_push(a, out, (Saver){str_format(a, "%s%s", text, out->at[k].text), 2, true, true});
+  }
+}
+
+bool plan_has_saver(const char *plan) {
+  const Kind *kind;
+  return find_program(plan, FREES_ACTIVATIONS | OFFLOADS_STATE, &kind);
 }
 
 bool candidate_adds(const Candidate *c) {

@@ -42,12 +42,25 @@ void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a,
                               Trials *out);
 // Lists the same plan with other orders of its stages; none with one micro-batch.
 void candidates_scheduled(const Module *m, Arena *a, const Candidate *c, Trials *out);
-// Returns the number of stages; all of the ranks, if the plan's text has no number.
+// Returns the number of stages, 1 of a plan without: all of the ranks, if the text has no number.
 int64_t candidate_stages(const Candidate *c);
 // Lists searches inside of data parallelism.
 void candidates_inside(const ChooseOptions *o, Arena *a, Trials *out);
 // Lists the candidates that take little time, each on all ranks; with `stages`, stages among them.
 void candidates_quick(const Module *m, const ChooseOptions *o, Arena *a, bool stages, Trials *out);
+// Programs that save memory, after those of a plan: ",swap=1,offload=1".
+typedef struct Saver {
+  const char *text;
+  int programs;
+  bool activations, states; // recomputed, or in host memory
+} Saver;
+
+typedef Vec(Saver) Savers;
+
+// Lists the savers, those of states alone first.
+void candidates_savers(Arena *a, Savers *out);
+// Whether a plan has such a program.
+bool plan_has_saver(const char *plan);
 // Whether it only adds to other searches.
 bool candidate_adds(const Candidate *c);
 

@@ -10,6 +10,7 @@
 #include "evaluate.h"
 #include "pipelines.h"
 #include "planner/plan/factoring.h"
+#include "relief.h"
 
 #define ALL_WORK 2e9        // of all searches of `auto`: about 10 s at most
 #define EQUAL    (1 - 1e-6) // times another: of two this close the first is taken, which needs less
@@ -153,6 +154,8 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   try_all(model, o, a, &stages, search, out, NULL);
   if (lacks_memory(out, cuts)) candidates_last(model, o, a, &last);
   try_all(model, o, a, &last, search, out, NULL);
+  // The same savers in plans that were compiled.
+  try_relief(model, o, a, out);
   if (search) {
     *certificate = auto_certificate(search, out);
     auto_end(search);

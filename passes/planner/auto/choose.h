@@ -19,7 +19,8 @@
 // (recompute.c) or offloaded to host memory until backward (swap.c), with each of the others. If
 // that does not fit either, or none of them can be made, stages are tried, alone and with one of
 // the others. If still none fits in one micro-batch, data parallelism is tried with the optimizer
-// states in host memory (offload.c).
+// states in host memory (offload.c). Last, plans that were compiled and lack memory get the same
+// savers, if they may then be the best (relief.h).
 //
 // If something fits, stages are tried if they may be faster (pipelines.h). If a search prefers to
 // share nothing, as in very small models, a search is tried inside of data parallelism over some of
