@@ -122,29 +122,40 @@ static int heap_pop(AutoSearch *s) {
 // -- Tiers -------------------------------------------------------------------------------------
 
 // Compiles the step of one rank up to its fused kernels. NULL: it cannot be made.
-static const StepWork *find_work(const Module *model, const ChooseOptions *o, Arena *a) {
+static StepWork *find_work(const Module *model, const ChooseOptions *o, Arena *a) {
   Candidate one = {.plan = "dp", .ranks = 1, .micro_batches = 1};
   PipelineOptions run = {.bisect_limit = -1, .unproved = true, .stop_after = "fuse"};
   Module *m = module_clone(model);
-  const StepWork *work = NULL;
+  StepWork *work = NULL;
   if (pipeline_run_quietly(m, o->pipeline(o->context, &one), &run) && m->phase >= PHASE_local)
     work = step_work_find(m, o->accumulate > 1 ? o->accumulate : 1, a);
   module_free(m);
   return work && work->units ? work : NULL;
 }
 
+// The experts' part of trained weights, at most: some of them may be frozen.
+static double expert_share(const StepWork *w, const ModelFeatures *f) {
+  double trained = w->gradients / dtype_bytes[DT_f32];
+  return trained > f->expert_weights ? f->expert_weights / trained : 1;
+}
+
 AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
   const Cluster *c = o->cluster;
   if (c->n_kinds || !cost_known(c) || o->ranks > cluster_devices(c) || o->ranks < 2) return NULL;
   AutoSearch *s = arena_one(a, AutoSearch);
-  *s = (AutoSearch){.model = model, .o = o, .a = a, .work = find_work(model, o, a)};
-  if (!s->work) return NULL;
-  s->prices = prices_new(model, o, s->work, a);
+  StepWork *work = find_work(model, o, a);
+  if (!work) return NULL;
+  *s = (AutoSearch){.model = model, .o = o, .a = a, .work = work};
+  s->prices = prices_new(model, o, work, a);
+  ModelFeatures has = {0};
+  if (s->prices) has = model_features(prices_front(s->prices), a);
+  if (has.experts) work->expert_share = expert_share(work, &has);
   SpaceOptions space = {.ranks = o->ranks,
                         .rows = o->batch,
                         .micro_batches = o->micro_batches,
                         .per_node = c->per_node,
-                        .units = s->work->units};
+                        .units = s->work->units,
+                        .has = has};
   Points points = {0};
   space_list(&space, a, &points);
   s->heap = arena_array(a, int, points.n);
@@ -285,6 +296,16 @@ static const char *exclude_slow(AutoSearch *s) {
       s, str_format(s->a, "plans without stages take %.3f ms and more", 1e3 * s->one_stage));
 }
 
+// Whether the space has the point, in any number of micro-batches.
+static bool has_point(const AutoSearch *s, const Point *p) {
+  Point q = *p;
+  for (int i = 0; i < s->points.n; i++) {
+    q.micro_batches = s->points.at[i].at.micro_batches;
+    if (point_equal(&q, &s->points.at[i].at)) return true;
+  }
+  return false;
+}
+
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   Point p;
   if (worth <= 0) return NULL;
@@ -298,13 +319,13 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     if (b.seconds > worth)
       return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b.seconds));
     // Such plans differ from named ones in a few layers.
-    if (p.stages == 1 && p.inner != POINT_sp && has_slow_ones(s, worth)) return exclude_slow(s);
+    if (p.stages == 1 && !has_point(s, &p) && has_slow_ones(s, worth)) return exclude_slow(s);
     if (s->goes_first) status = price_point(s, &p, false, &seconds);
     // Searches are judged by seconds of named plans, also by one that is only priced, or does not
     // fit.
     if (s->prices && status >= PRICE_unfit && p.stages == 1) note_one_stage(s, seconds);
     // The space has it with other numbers of micro-batches, which need less.
-    if (status == PRICE_unfit && p.inner == POINT_sp)
+    if (status == PRICE_unfit && has_point(s, &p))
       return exclude(s, str_format(s->a, "it is expected to exceed the memory of %.1f GB",
                                    choose_memory(s->o) / 1e9));
     // A plan that does not fit fits in more micro-batches, if at all, which take no less.

@@ -6,22 +6,26 @@
 
 #include "bounds.h"
 
-// Parts of the batch on the ranks of a stage, one after the other.
+// Parts of the batch on the ranks of a stage, one after the other, also of its tokens.
 static int64_t row_parts(const Point *p) {
-  return p->replicas * p->micro_batches;
+  return point_row_ranks(p) * p->context * p->micro_batches;
 }
 
 bool can_lend(const Lender *l, const Point *at) {
   const Point *from = &l->at;
   bool same_inner = from->inner == at->inner || from->tensor == 1;
+  // Attention to all tokens, with a part of them on each rank, takes its share, and transfers.
+  bool same_context =
+      from->context == 1 || (from->context == at->context && from->along == at->along);
   // Costs in the loop do not depend on ZeRO-1; those of ZeRO-2 and 3 have collectives beside.
   bool same_state = at->zero > 1 ? from->zero == 1 : from->zero == at->zero;
-  return same_inner && same_state && from->micro_batches > 1 && from->context == at->context &&
+  return same_inner && same_context && same_state && from->micro_batches > 1 &&
          from->experts == at->experts && (from->replicas > 1) == (at->replicas > 1) &&
          at->tensor % from->tensor == 0 && row_parts(from) <= row_parts(at);
 }
 
 bool is_nearer(const Lender *l, const Lender *than) {
+  if (l->at.context != than->at.context) return l->at.context > than->at.context;
   if (l->at.tensor != than->at.tensor) return l->at.tensor > than->at.tensor;
   return row_parts(&l->at) > row_parts(&than->at);
 }
@@ -31,10 +35,9 @@ static double work_share(const Lender *l, const Point *at) {
   return (double)row_parts(&l->at) / (double)row_parts(at) * l->at.tensor / at->tensor;
 }
 
-// The same of the sums over replicas of one weight.
-static double sums_share(const Lender *l, const Point *at, const Cluster *c) {
-  double from = ring_seconds(c, 1.0 / l->at.tensor, l->at.replicas, l->at.tensor);
-  double to = ring_seconds(c, 1.0 / at->tensor, at->replicas, at->tensor);
+// The same of the sums over replicas.
+static double sums_share(const Lender *l, const Point *at, const StepWork *w, const Cluster *c) {
+  double from = gradient_seconds(w, c, &l->at, 1), to = gradient_seconds(w, c, at, 1);
   return from > 0 ? to / from : 0;
 }
 
@@ -53,7 +56,7 @@ static double lasting_share(const Lender *l, const Point *at, const StepWork *w,
 UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, const Cluster *c,
                        Arena *a) {
   const UnitCosts *from = &l->table->costs;
-  double work = work_share(l, at), sums = sums_share(l, at, c), update = update_share(l, at);
+  double work = work_share(l, at), sums = sums_share(l, at, w, c), update = update_share(l, at);
   double lasting = lasting_share(l, at, w, c);
   UnitCost *unit = arena_array(a, UnitCost, from->n);
   for (int i = 0; i < from->n; i++) {
@@ -77,7 +80,7 @@ UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, cons
   out.at = unit;
   out.tied_lasting *= lasting;
   // Transfers between stages may be within a node, where those of the lender are not.
-  if (at->replicas * at->tensor != l->at.replicas * l->at.tensor) {
+  if (point_inside(at) != point_inside(&l->at)) {
     out.hop_start = 0;
     out.hop_seconds_per_byte = 0;
     out.tied_sums = 0;
@@ -94,13 +97,14 @@ double borrow_seconds(const Lender *l, const Point *at, const StepWork *w, const
     update += from->at[i].update;
   }
   loop *= m * work_share(l, at);
-  sums *= sums_share(l, at, c);
+  sums *= sums_share(l, at, w, c);
   update *= update_share(l, at);
   if (at->zero > 1) {
     // Gradients are added up in every micro-batch; ZeRO-3 gathers weights in forward and backward.
     double bytes = m * w->gradients * (c->half_comm ? 0.5 : 1);
     if (at->zero > 2) bytes += 2 * m * w->low_weights;
-    double traffic = ring_seconds(c, bytes / at->tensor, at->replicas, at->tensor);
+    int near = at->tensor * at->context * at->experts;
+    double traffic = ring_seconds(c, own_weights(w, at, bytes) / at->tensor, at->replicas, near);
     return fmax(loop, traffic) + update;
   }
   // One micro-batch: sums run beside backward.

@@ -24,14 +24,25 @@ static double least_pipeline(double work, double lead, int stages) {
   return fmax(lead * (1 - x) + work * x, others * (1 - x));
 }
 
+double own_weights(const StepWork *w, const Point *p, double all) {
+  return all * (1 - w->expert_share + w->expert_share / p->experts);
+}
+
+double gradient_seconds(const StepWork *w, const Cluster *c, const Point *p, double bytes) {
+  int near = p->tensor * p->context;
+  double of_experts = w->expert_share * bytes / p->tensor, others = bytes / p->tensor - of_experts;
+  // Context ranks are replicas of all weights, and expert ranks of those of no expert.
+  return ring_seconds(c, others, p->replicas * p->experts * p->context, p->tensor) +
+         ring_seconds(c, of_experts / p->experts, p->replicas, near * p->experts);
+}
+
 // The seconds of sums of gradients over replicas, and of updates, if one stage had all weights.
 static double least_after(const StepWork *w, const Cluster *c, const Point *p) {
-  double update = 2 * (w->weights + w->states) / p->tensor / c->memory_speed;
+  double update = 2 * own_weights(w, p, w->weights + w->states) / p->tensor / c->memory_speed;
   if (p->zero) update /= p->replicas;
   // Replicas that divide gradients add them up in every micro-batch, beside other work.
   if (p->zero > 1) return update;
-  double bytes = w->gradients / p->tensor * (c->half_comm ? 0.5 : 1);
-  double sums = ring_seconds(c, bytes, p->replicas, p->tensor);
+  double sums = gradient_seconds(w, c, p, w->gradients * (c->half_comm ? 0.5 : 1));
   return update + (p->zero ? sums : 2 * sums);
 }
 
@@ -42,14 +53,14 @@ static double lasting_bytes(const StepWork *w, const Point *p) {
   if (p->zero == 3) weights /= p->replicas;
   if (p->zero) states /= p->replicas;
   if (p->zero > 1 || step_slices(w, p->micro_batches) <= 1) gradients = 0;
-  return (weights + states + gradients) / (p->stages * p->tensor);
+  return own_weights(w, p, weights + states + gradients) / (p->stages * p->tensor);
 }
 
 Bound bound_find(const StepWork *w, const Cluster *c, const Point *p) {
   double flops = 0, peak = w->narrow ? fmax(c->half, c->f32) : c->f32;
   for (int i = 0; i < N_WORK_PHASES; i++)
     flops += w->product_flops[i];
-  double of_stage = peak * p->replicas * p->tensor;
+  double of_stage = peak * (double)point_inside(p);
   double work = flops * (double)w->batches / of_stage, after = least_after(w, c, p);
   double lead = w->product_flops[PHASE_OF_forward] / of_stage / (double)p->micro_batches;
   Bound b = {.compute = work / p->stages, .lasting = lasting_bytes(w, p)};

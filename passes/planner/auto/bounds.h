@@ -10,7 +10,8 @@
 // at the peak at least; the slowest stage does at least the mean. Sums after the loop start when
 // their stage has done its last micro-batch, and carry the bytes of all gradients over the adapters
 // of a node, or the links of its devices. Weights and states are divided among the ranks of a
-// stage that do not replicate them.
+// stage that do not replicate them: those of experts among expert ranks, on which all others are
+// replicated, as on context ranks.
 
 #ifndef BOUNDS_H
 #define BOUNDS_H
@@ -26,6 +27,14 @@ typedef struct Bound {
 
 // The step's work divided as the point says. Devices do not differ.
 Bound bound_find(const StepWork *w, const Cluster *c, const Point *p);
+
+// The part of the bytes or elements of all weights that are not replicated on expert ranks, summed
+// up with those of one rank's experts.
+double own_weights(const StepWork *w, const Point *p, double all);
+
+// The seconds of a reduce_scatter of all gradients of `bytes` over the ranks that replicate them,
+// if one stage has all of them.
+double gradient_seconds(const StepWork *w, const Cluster *c, const Point *p, double bytes);
 
 // The name of the largest term.
 const char *bound_binds(const Bound *b);

@@ -48,15 +48,14 @@ static double bytes_of(const StepWork *w, const Point *p, double share) {
   double saved = w->saved * share / p->stages * (split ? LATER : 1);
   double last = LOGITS * w->largest * share * p->tensor;
   double slices = in_flight(w, p);
-  return lasting / parts + saved * slices + last * (split ? slices : 1);
+  return own_weights(w, p, lasting) / parts + saved * slices + last * (split ? slices : 1);
 }
 
 static double after_seconds(const StepWork *w, const Cluster *c, const Point *p, double *sums) {
   double parts = (double)p->stages * p->tensor;
-  double bytes = w->gradients / parts * (c->half_comm ? 0.5 : 1);
-  *sums = ring_seconds(c, bytes, p->replicas, p->tensor) * (p->zero ? 1 : 2);
-  if (p->zero == 1 || p->zero == 2)
-    *sums += ring_seconds(c, w->low_weights / parts, p->replicas, p->tensor);
+  double bytes = w->gradients / p->stages * (c->half_comm ? 0.5 : 1);
+  *sums = gradient_seconds(w, c, p, bytes) * (p->zero ? 1 : 2);
+  if (p->zero == 1 || p->zero == 2) *sums += gradient_seconds(w, c, p, w->low_weights / p->stages);
   Device d = cluster_least(c);
   return step_work_seconds(w, &d, PHASE_OF_update, 0, parts * (p->zero ? p->replicas : 1));
 }
@@ -64,7 +63,8 @@ static double after_seconds(const StepWork *w, const Cluster *c, const Point *p,
 Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
   Device d = cluster_least(c);
   double m = step_slices(w, p->micro_batches);
-  double rows = 1 / ((double)p->replicas * (double)p->micro_batches), share = rows / p->tensor;
+  double rows = 1 / ((double)point_row_ranks(p) * p->context * (double)p->micro_batches);
+  double share = rows / p->tensor;
   // A micro-batch on all stages.
   double of[N_WORK_PHASES];
   for (int i = 0; i < PHASE_OF_update; i++)
@@ -89,8 +89,7 @@ Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
   int parts = p->stages * p->chunks;
   if (parts > 1) loop *= 1 + (double)parts / w->units;
   double traffic = 0;
-  if (p->zero == 3)
-    traffic += 2 * m * ring_seconds(c, w->low_weights / p->tensor, p->replicas, p->tensor);
+  if (p->zero == 3) traffic += 2 * m * gradient_seconds(w, c, p, w->low_weights);
   if (p->zero > 1 || (p->stages == 1 && m <= 1)) {
     traffic += m * sums;
     sums = 0;

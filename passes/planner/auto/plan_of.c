@@ -3,6 +3,7 @@
 //     stages 16, replicas 16, tensor 4, zb-h1, ZeRO 1     pp_zb_h1=16,zero1=16,sp=4
 //     one stage, 8 replicas, 2 ranks inside of layers     dp=8,sp=2
 //     one stage, 8 replicas                               dp
+//     2 stages, 4 replicas, 8 ranks of experts            pp=2,dp=4,ep=8
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@ static const StagedKind schedule[N_POINT_KINDS] = {STAGED_1f1b, STAGED_zb_h1, ST
                                                    STAGED_interleaved};
 static const char *const inner_program[N_POINT_INNERS] = {"sp", "vp", "tp"};
 static const char *const replicas_program[] = {"dp", "zero1", "zero2", "zero3"};
+static const char *const experts_program[] = {"ep"};
+static const char *const context_program[N_POINT_CONTEXTS] = {"cp", "cp_a2a"};
 enum { N_ZEROS = sizeof replicas_program / sizeof *replicas_program };
 
 StagedKind point_schedule(const Point *p) {
@@ -30,8 +33,8 @@ const char *point_plan(Arena *a, const Point *p) {
     int size;
   } axis[] = {{stages_program[p->kind], p->stages},
               {replicas_program[p->zero], p->replicas},
-              {"ep", p->experts},
-              {"cp", p->context},
+              {experts_program[0], p->experts},
+              {context_program[p->along], p->context},
               {inner_program[p->inner], p->tensor}};
   enum { N = sizeof axis / sizeof *axis };
   int n = 0;
@@ -50,7 +53,7 @@ bool point_equal(const Point *p, const Point *q) {
   return p->stages == q->stages && p->replicas == q->replicas && p->tensor == q->tensor &&
          p->context == q->context && p->experts == q->experts &&
          p->micro_batches == q->micro_batches && p->kind == q->kind && p->chunks == q->chunks &&
-         p->inner == q->inner && p->zero == q->zero;
+         p->inner == q->inner && p->zero == q->zero && p->along == q->along;
 }
 
 // Returns the number of the name of `n` bytes among `names`, or -1.
@@ -61,19 +64,27 @@ static int find_name(const char *const *names, int n_names, const char *name, si
 }
 
 bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point *out) {
-  Point p = {1, 1, 1, 1, 1, micro_batches, POINT_1f1b, 1, POINT_sp, 0};
+  Point p = {1, 1, 1, 1, 1, micro_batches, POINT_1f1b, 1, POINT_sp, 0, POINT_cp};
+  int kind = 0, zero = 0, expert = 0, along = 0, inner = 0;
+  const struct {
+    const char *const *program;
+    int n, *number, *size;
+  } axis[] = {{stages_program, N_POINT_KINDS, &kind, &p.stages},
+              {replicas_program, N_ZEROS, &zero, &p.replicas},
+              {experts_program, 1, &expert, &p.experts},
+              {context_program, N_POINT_CONTEXTS, &along, &p.context},
+              {inner_program, N_POINT_INNERS, &inner, &p.tensor}};
+  enum { N_AXES = sizeof axis / sizeof *axis };
   int64_t left = ranks;
   int *open = NULL; // the axis that takes the ranks that the others leave
   for (const char *at = plan; *at;) {
     size_t n = strcspn(at, "=,");
-    int stages = find_name(stages_program, N_POINT_KINDS, at, n);
-    int zero = find_name(replicas_program, N_ZEROS, at, n);
-    int tensor = find_name(inner_program, N_POINT_INNERS, at, n);
-    int *size = stages >= 0 ? &p.stages : zero >= 0 ? &p.replicas : tensor >= 0 ? &p.tensor : NULL;
-    if (!size || *size != 1) return false;
-    if (stages >= 0) p.kind = (PointKind)stages;
-    if (zero >= 0) p.zero = zero;
-    if (tensor >= 0) p.inner = (PointInner)tensor;
+    int k = 0, number = -1;
+    while (k < N_AXES && (number = find_name(axis[k].program, axis[k].n, at, n)) < 0)
+      k++;
+    if (k == N_AXES || *axis[k].size != 1) return false;
+    *axis[k].number = number;
+    int *size = axis[k].size;
     at += n;
     if (*at == '=') {
       char *end;
@@ -90,6 +101,10 @@ bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point
   }
   if (open) *open = (int)left;
   if (!open && left != 1) return false;
+  p.kind = (PointKind)kind;
+  p.zero = zero;
+  p.along = (PointContext)along;
+  p.inner = (PointInner)inner;
   p.chunks = p.kind == POINT_interleaved ? 2 : 1;
   *out = p;
   return true;

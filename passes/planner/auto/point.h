@@ -2,9 +2,11 @@
 //
 //     pp_zb_h1=16,zero1=16,sp=4 in 64 micro-batches
 //         stages 16, replicas 16, tensor 4, 64 micro-batches, zb-h1, ZeRO 1
+//     pp=4,zero1=2,ep=8 in 16 micro-batches
+//         stages 4, replicas 2, experts on 8 ranks, 16 micro-batches, 1f1b, ZeRO 1
 //
-// Axes are in this order, outermost first, so the ranks with the most traffic are neighbours. The
-// product of stages, replicas, tensor, context and experts is the number of ranks.
+// Axes are in this order, outermost first: stages, replicas, experts, context, tensor. So the ranks
+// with the most traffic are neighbours. Their product is the number of ranks.
 
 #ifndef POINT_H
 #define POINT_H
@@ -27,14 +29,27 @@ typedef enum PointKind {
 // The program of ranks inside of layers.
 typedef enum PointInner { POINT_sp, POINT_vp, POINT_tp, N_POINT_INNERS } PointInner;
 
+// The program of context parallelism.
+typedef enum PointContext { POINT_cp, POINT_cp_a2a, N_POINT_CONTEXTS } PointContext;
+
 typedef struct Point {
   int stages, replicas, tensor, context, experts;
   int64_t micro_batches;
-  PointKind kind;   // of the schedule; POINT_1f1b with one stage
-  int chunks;       // of the model on each rank: 2 if interleaved, else 1
-  PointInner inner; // POINT_sp with one tensor rank
-  int zero;         // the parts of the training state that replicas share: 0 to 3, as in ZeRO
+  PointKind kind;     // of the schedule; POINT_1f1b with one stage
+  int chunks;         // of the model on each rank: 2 if interleaved, else 1
+  PointInner inner;   // POINT_sp with one tensor rank
+  int zero;           // the parts of the training state that replicas share: 0 to 3, as in ZeRO
+  PointContext along; // POINT_cp with one context rank
 } Point;
+
+// Ranks of a stage, and of these the ones with rows of the batch of their own.
+static inline int64_t point_inside(const Point *p) {
+  return (int64_t)p->replicas * p->experts * p->context * p->tensor;
+}
+
+static inline int64_t point_row_ranks(const Point *p) {
+  return (int64_t)p->replicas * p->experts;
+}
 
 bool point_equal(const Point *p, const Point *q);
 
@@ -42,8 +57,9 @@ StagedKind point_schedule(const Point *p);
 
 // The plan as in --plan: see plan_of.c.
 const char *point_plan(Arena *a, const Point *p);
-// Reads the plan's numbers from its text. False: the text has a program, or an order of programs,
-// that a point cannot express, or too many sizes are left open.
+// Reads the plan's numbers from its text. False: the text has a program that a point cannot
+// express, or two for one number, or too many sizes are left open. The programs may be in another
+// order, which moves ranks to other links: the point is then an approximation.
 bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point *out);
 
 #endif

@@ -41,6 +41,10 @@ void prices_free(Prices *p) {
   module_free(p->front);
 }
 
+const Module *prices_front(const Prices *p) {
+  return p->front;
+}
+
 int prices_tables(const Prices *p) {
   return tables_built(p->tables);
 }
@@ -76,8 +80,8 @@ static const Table *table_of(Prices *p, const Point *at) {
   inside.kind = POINT_1f1b;
   const char *why;
   int built = tables_built(p->tables);
-  TableShape shape = {point_plan(p->a, &inside), (int64_t)at->replicas * at->tensor,
-                      at->micro_batches, RECOMPUTE_none};
+  TableShape shape = {point_plan(p->a, &inside), point_inside(at), at->micro_batches,
+                      RECOMPUTE_none};
   const Table *t = tables_get(p->tables, &shape, &why);
   if (t && tables_built(p->tables) > built) vec_push(p->a, &p->lenders, (Lender){inside, t});
   return t;
@@ -103,14 +107,18 @@ static int find_lender(const Prices *p, const Point *at) {
   return best;
 }
 
-// Makes a table that bounds the costs of all points with as many tensor ranks: that of all ranks in
-// the fewest parts of the batch.
+// Makes a table that bounds the costs of all points with as many tensor and expert ranks: that of
+// all ranks, or of as many as can have rows, in the fewest parts of the batch.
 static void make_lender(Prices *p, const Point *at) {
   Point q = *at;
   q.stages = q.chunks = 1;
-  q.replicas = (int)(p->o->ranks / ((int64_t)2 * at->tensor * at->context * at->experts));
+  q.context = 1;
+  q.along = POINT_cp;
+  q.replicas = (int)(p->o->ranks / ((int64_t)2 * at->tensor * at->experts));
   q.micro_batches = 2;
   q.zero = at->zero > 1 ? 1 : at->zero;
+  while (q.replicas > 1 && p->o->batch % (point_row_ranks(&q) * q.micro_batches) != 0)
+    q.replicas /= 2;
   if (q.replicas > 1 && at->replicas > 1) table_of(p, &q);
 }
 

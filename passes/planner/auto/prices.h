@@ -40,6 +40,7 @@ PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out);
 // *from.
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound);
 
-int prices_tables(const Prices *p); // plans inside of stages that were priced
+const Module *prices_front(const Prices *p); // the typed model after `raise`
+int prices_tables(const Prices *p);          // plans inside of stages that were priced
 
 #endif

@@ -24,10 +24,10 @@ static void add_kinds(Arena *a, const Point *p, Points *out) {
 // Adds the numbers of ranks with every number of micro-batches. Fewer than stages leave ranks idle
 // most of the time.
 static void add_slices(const SpaceOptions *o, Arena *a, Point p, Points *out) {
-  int64_t rows = o->rows / p.replicas;
+  int64_t rows = o->rows / point_row_ranks(&p);
   int64_t least = o->micro_batches ? o->micro_batches : 1;
   int64_t most = o->micro_batches ? o->micro_batches : rows < 1 ? 1 : rows;
-  if (o->rows > 0 && !divides(p.replicas, o->rows)) return;
+  if (o->rows > 0 && !divides(point_row_ranks(&p), o->rows)) return;
   for (int64_t m = least; m <= most && m <= MAX_MICRO_BATCHES; m++) {
     if (rows > 0 && !divides(m, rows)) continue;
     if (!o->micro_batches && p.stages > 1 && m < p.stages) continue;
@@ -36,18 +36,56 @@ static void add_slices(const SpaceOptions *o, Arena *a, Point p, Points *out) {
   }
 }
 
+// Adds every level of ZeRO of the replicas.
+static void add_zeros(const SpaceOptions *o, Arena *a, Point p, Points *out) {
+  enum { STAGE_ZEROS = 1, ALL_ZEROS = 3 }; // with stages, and without
+  int most = p.replicas == 1 ? 0 : p.stages > 1 ? STAGE_ZEROS : ALL_ZEROS;
+  for (p.zero = 0; p.zero <= most; p.zero++)
+    add_slices(o, a, p, out);
+}
+
+// Whether tables of words are large enough to matter to a stage.
+static bool has_vocabulary(const ModelFeatures *f) {
+  enum { LEAST_PARTS = 20 }; // of all weights
+  return f->words_share * LEAST_PARTS >= 1;
+}
+
+// Adds the points of as many replicas as the other ranks of a stage leave, with each program.
+static void add_programs(const SpaceOptions *o, Arena *a, Point p, int64_t inside, Points *out) {
+  int64_t others = (int64_t)p.experts * p.context * p.tensor;
+  if (!divides(others, inside)) return;
+  p.replicas = (int)(inside / others);
+  // A ring attends to all keys, or to those before a query; an all_to_all gives a rank whole heads.
+  if (p.context == 1 || !o->has.masked) add_zeros(o, a, p, out);
+  Point q = p;
+  q.along = POINT_cp_a2a;
+  if (p.context > 1 && divides((int64_t)p.context * p.tensor, o->has.key_heads))
+    add_zeros(o, a, q, out);
+  q = p;
+  q.inner = POINT_vp;
+  if (p.tensor > 1 && p.context == 1 && has_vocabulary(&o->has)) add_zeros(o, a, q, out);
+}
+
+// Whether so many ranks can have parts of each sequence, and these are long: a causal ring has an
+// early and a late part of it on each rank.
+static bool allows_context(const SpaceOptions *o, int64_t context) {
+  enum { LONG = 8192 }; // tokens
+  return o->has.tokens >= LONG && divides(2 * context, o->has.tokens);
+}
+
 void space_list(const SpaceOptions *o, Arena *a, Points *out) {
-  enum { STAGE_ZEROS = 1, ALL_ZEROS = 3 }; // ZeRO of replicas of stages, and without stages
   for (int64_t stages = 1; stages <= o->ranks && stages <= o->units; stages++) {
     if (!divides(stages, o->ranks)) continue;
     int64_t inside = o->ranks / stages;
-    for (int64_t tensor = 1; tensor <= inside && tensor <= o->per_node; tensor++) {
-      if (!divides(tensor, inside)) continue;
-      Point p = {
-          (int)stages, (int)(inside / tensor), (int)tensor, 1, 1, 1, POINT_1f1b, 1, POINT_sp, 0};
-      int most = p.replicas == 1 ? 0 : stages > 1 ? STAGE_ZEROS : ALL_ZEROS;
-      for (p.zero = 0; p.zero <= most; p.zero++)
-        add_slices(o, a, p, out);
+    Point p = {(int)stages, 1, 1, 1, 1, 1, POINT_1f1b, 1, POINT_sp, 0, POINT_cp};
+    for (p.tensor = 1; p.tensor <= inside && p.tensor <= o->per_node; p.tensor++) {
+      p.context = p.experts = 1;
+      add_programs(o, a, p, inside, out);
+      for (p.experts = 2; p.experts <= o->has.experts; p.experts++)
+        if (divides(p.experts, o->has.experts)) add_programs(o, a, p, inside, out);
+      p.experts = 1;
+      for (p.context = 2; p.context * p.tensor <= o->per_node; p.context++)
+        if (allows_context(o, p.context)) add_programs(o, a, p, inside, out);
     }
   }
 }

@@ -4,14 +4,19 @@
 //                          2 stages of 4 ranks      pp=2,dp=4 in 2, 4 micro-batches   pp_zb_h1=2,dp=4 …
 //                          4 stages of 2 ranks      …
 //
+//                          experts                  dp=4,ep=2 …  pp=2,dp=2,ep=2 in 2, 4 micro-batches …
+//                          long sequences           dp=4,cp=2 …  dp=2,cp=2,sp=2 …
+//                          large tables of words    dp=4,vp=2 …
+//
 // Numbers of ranks are divisors of all ranks, and micro-batches divide the rows of a replica. Ranks
-// inside of a layer are in one node, as links between nodes are slower. The user's own numbers are
-// fixed here as well.
+// inside of a layer are in one node, as links between nodes are slower; experts may be far apart,
+// as each row goes to few of them. The user's own numbers are fixed here as well.
 
 #ifndef SPACE_H
 #define SPACE_H
 
 #include "base/vec.h"
+#include "model_features.h"
 #include "point.h"
 
 typedef struct SpaceOptions {
@@ -20,6 +25,7 @@ typedef struct SpaceOptions {
   int64_t micro_batches; // 0: open
   int per_node;          // devices of a node
   int units;             // the most stages: products and lookups of the model
+  ModelFeatures has;     // without a subject there are no points for it
 } SpaceOptions;
 
 typedef Vec(Point) Points;

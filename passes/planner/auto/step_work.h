@@ -45,7 +45,8 @@ typedef struct StepWork {
   double saved;                      // bytes from forward to backward, of all rows
   double weights, states, gradients; // bytes; gradients: of trained weights, in f32
   double low_weights;                // bytes of trained weights in the type of products
-  int64_t batches;                   // per update; the rows and flops above are those of one
+  double expert_share; // of trained weights, at most, of routed experts; set by the search of auto
+  int64_t batches;     // per update; the rows and flops above are those of one
 } StepWork;
 
 // Micro-batches of a step: those of all its batches.

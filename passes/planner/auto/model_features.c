@@ -1,0 +1,69 @@
+// See model_features.h.
+
+#include "model_features.h"
+
+// The weight of which the value is a view or a cast; NULL: none.
+static const Value *weight_of(const Value *v) {
+  while (v->def && v->def->n_in == 1)
+    v = v->def->in[0].value;
+  return !v->def && v->role == ROLE_weight ? v : NULL;
+}
+
+static int64_t common_divisor(int64_t x, int64_t y) {
+  while (y) {
+    int64_t rest = x % y;
+    x = y;
+    y = rest;
+  }
+  return x;
+}
+
+// Counts the elements of a weight once.
+static double count_once(bool *seen, const Value *weight) {
+  if (seen[weight->id]) return 0;
+  seen[weight->id] = true;
+  return (double)type_count(weight->type);
+}
+
+static void add_attention(ModelFeatures *f, const Op *op) {
+  const Type *q = op->in[0].value->type, *k = op->in[1].value->type;
+  int tokens = attr_i(op, "seq_major") ? 1 : 2, heads = 3 - tokens;
+  int64_t least = q->dim[tokens] < k->dim[tokens] ? q->dim[tokens] : k->dim[tokens];
+  if (!f->tokens || least < f->tokens) f->tokens = least;
+  f->key_heads = common_divisor(k->dim[heads], f->key_heads);
+  f->masked |= op->n_in > 3;
+}
+
+// Whether the product's result is as wide as the table, of one row for each word.
+static bool is_logits(const Op *op, int64_t words) {
+  const Type *t = op->out[0]->type;
+  return (op->kind == OP_linear || op->kind == OP_matmul) && t->dim[t->ndim - 1] == words;
+}
+
+ModelFeatures model_features(const Module *front, Arena *a) {
+  const Graph *g = front->graphs;
+  ModelFeatures f = {0};
+  bool *seen = arena_array(a, bool, g->n_values);
+  double weights = 0, tables = 0;
+  int64_t words = 0;
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_weight) weights += (double)type_count(g->params[i]->type);
+  for_each_op(op, g) {
+    if (op->kind == OP_attention) add_attention(&f, op);
+    const Value *w = NULL;
+    for (int i = 0; i < op->n_in && !w; i++)
+      w = weight_of(op->in[i].value);
+    if (!w) continue;
+    if (op->kind == OP_grouped_linear) {
+      f.experts = (int)common_divisor(op->in[0].value->type->dim[0], f.experts);
+      f.expert_weights += count_once(seen, w);
+    } else if (op->kind == OP_gather && w->type->ndim == 2 && attr_i(op, "axis") == 0) {
+      tables += count_once(seen, w);
+      if (w->type->dim[0] > words) words = w->type->dim[0];
+    } else if (words && is_logits(op, words)) {
+      tables += count_once(seen, w);
+    }
+  }
+  if (weights > 0) f.words_share = tables / weights;
+  return f;
+}
