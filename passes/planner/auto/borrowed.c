@@ -17,11 +17,14 @@ bool can_lend(const Lender *l, const Point *at) {
   // Attention to all tokens, with a part of them on each rank, takes its share, and transfers.
   bool same_context =
       from->context == 1 || (from->context == at->context && from->along == at->along);
-  // Costs in the loop do not depend on ZeRO-1; those of ZeRO-2 and 3 have collectives beside.
-  bool same_state = at->zero > 1 ? from->zero == 1 : from->zero == at->zero;
-  return same_inner && same_context && same_state && from->micro_batches > 1 &&
-         from->experts == at->experts && (from->replicas > 1) == (at->replicas > 1) &&
-         at->tensor % from->tensor == 0 && row_parts(from) <= row_parts(at);
+  // Costs in the loop do not depend on ZeRO-1; those of ZeRO-2 and 3 have collectives beside. Sums
+  // and updates with ZeRO-1 take no longer than without.
+  bool same_state = from->zero == 1 || (from->zero == 0 && at->zero == 0);
+  // With one micro-batch, sums run beside.
+  bool same_loop = from->micro_batches > 1 || at->micro_batches == 1;
+  return same_inner && same_context && same_state && same_loop && from->experts == at->experts &&
+         (from->replicas > 1 || at->replicas == 1) && at->tensor % from->tensor == 0 &&
+         row_parts(from) <= row_parts(at);
 }
 
 bool is_nearer(const Lender *l, const Lender *than) {
@@ -37,12 +40,15 @@ static double work_share(const Lender *l, const Point *at) {
 
 // The same of the sums over replicas.
 static double sums_share(const Lender *l, const Point *at, const StepWork *w, const Cluster *c) {
+  // Of experts there are none without replicas.
+  if (at->replicas == 1 && l->at.replicas > 1) return 0;
   double from = gradient_seconds(w, c, &l->at, 1), to = gradient_seconds(w, c, at, 1);
   return from > 0 ? to / from : 0;
 }
 
 static double update_share(const Lender *l, const Point *at) {
-  double parts = at->zero ? (double)l->at.replicas / at->replicas : 1;
+  // Without ZeRO they take longer than the table's part of them.
+  double parts = l->at.zero && at->zero ? (double)l->at.replicas / at->replicas : 1;
   return parts * l->at.tensor / at->tensor;
 }
 

@@ -107,19 +107,27 @@ static int find_lender(const Prices *p, const Point *at) {
   return best;
 }
 
-// Makes a table that bounds the costs of all points with as many tensor and expert ranks: that of
-// all ranks, or of as many as can have rows, in the fewest parts of the batch.
+// Makes a table that bounds the costs of all points with as many tensor and expert ranks: one of
+// the fewest parts of the batch, on enough nodes for sums over replicas to be those of many.
 static void make_lender(Prices *p, const Point *at) {
+  enum { ENOUGH_NODES = 16 };
+  int64_t near = (int64_t)at->tensor * at->experts, parts = p->o->ranks / near;
+  int64_t enough = (int64_t)ENOUGH_NODES * p->o->cluster->per_node / near;
+  int64_t replicas = parts / 2;
+  if (replicas > enough) replicas = enough > 2 ? enough : 2;
+  int64_t slices = replicas ? parts / replicas : 0;
+  // Parts that have rows.
+  while (slices > 2 && p->o->batch % (replicas * at->experts * slices) != 0)
+    slices /= 2;
+  while (replicas > 2 && p->o->batch % (replicas * at->experts * slices) != 0)
+    replicas /= 2;
+  if (replicas < 2 || slices < (at->micro_batches > 1 ? 2 : 1)) return;
   Point q = *at;
-  q.stages = q.chunks = 1;
-  q.context = 1;
+  q.stages = q.chunks = q.context = q.zero = 1;
   q.along = POINT_cp;
-  q.replicas = (int)(p->o->ranks / ((int64_t)2 * at->tensor * at->experts));
-  q.micro_batches = 2;
-  q.zero = at->zero > 1 ? 1 : at->zero;
-  while (q.replicas > 1 && p->o->batch % (point_row_ranks(&q) * q.micro_batches) != 0)
-    q.replicas /= 2;
-  if (q.replicas > 1 && at->replicas > 1) table_of(p, &q);
+  q.replicas = (int)replicas;
+  q.micro_batches = slices;
+  table_of(p, &q);
 }
 
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
@@ -132,15 +140,18 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
   if (i < 0 || i == before) return PRICE_unknown;
   const Lender *l = &p->lenders.at[i];
   *from = i;
-  if (at->stages == 1) {
-    *bound = LENT_SECONDS * borrow_seconds(l, at, p->work, p->o->cluster);
-    return PRICE_known;
-  }
   Arena *scratch = arena_new();
   UnitCosts units = borrow_costs(l, at, p->work, p->o->cluster, scratch);
-  Price price = {0};
-  PriceStatus status = find_deal(p, at, &units, LENT_BYTES * choose_memory(p->o), false, &price);
-  *bound = LENT_SECONDS * price.bound;
+  double memory = LENT_BYTES * choose_memory(p->o);
+  PriceStatus status;
+  if (at->stages > 1) {
+    Price price = {0};
+    status = find_deal(p, at, &units, memory, false, &price);
+    *bound = LENT_SECONDS * price.bound;
+  } else {
+    status = units_bytes(&units) > memory ? PRICE_unfit : PRICE_known;
+    *bound = LENT_SECONDS * borrow_seconds(l, at, p->work, p->o->cluster);
+  }
   arena_free(scratch);
   return status;
 }

@@ -282,9 +282,7 @@ static bool add_level(Tables *t, const TableShape *shape, RecomputeLevel level, 
   return true;
 }
 
-// The bytes of a rank that has all units: what lasts, what they keep up to a unit, and what this
-// one works with; or what the updates hold.
-static double bytes_without_stages(const UnitCosts *c) {
+double units_bytes(const UnitCosts *c) {
   double lasting = 0, kept = 0, most = 0, updating = 0;
   for (int i = 0; i < c->n; i++) {
     const UnitCost *u = &c->at[i];
@@ -336,7 +334,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
     out->seconds = extended(t, &c, c.few.seconds, offsetof(Sample, seconds));
     // Cut-outs may need the most at another place than the model, as at the loss.
     double bytes = extended(t, &c, c.few.bytes, offsetof(Sample, bytes));
-    out->bytes = fmax(bytes, bytes_without_stages(&out->costs));
+    out->bytes = fmax(bytes, units_bytes(&out->costs));
   }
   arena_free(a);
   return ok;

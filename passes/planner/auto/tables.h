@@ -60,6 +60,9 @@ const ModelUnits *tables_blocks(const Tables *t);
 const Table *tables_get(Tables *t, const TableShape *shape, const char **why);
 // Reports all errors of a shape that tables_get cannot make: its passes run once more.
 void tables_report(const Tables *t, const TableShape *shape, const char *why, Diag *d);
+// The bytes of a rank that has all units: of the whole step, saved by the units up to one, and the
+// largest others of this one; or those of updates.
+double units_bytes(const UnitCosts *c);
 int tables_built(const Tables *t); // how many cut-outs have gone through the passes
 
 #endif
