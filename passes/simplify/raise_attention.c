@@ -118,6 +118,15 @@ static Value *in_four(Builder *b, Value *v) {
   return build_reshape(b, v, 4, (int64_t[]){dim[0], 1, dim[1], dim[2]});
 }
 
+// The values with zeros at their ends, as long as keys.
+static Value *lengthened(Builder *b, Value *v, int64_t to) {
+  if (!v || v->type->dim[3] == to) return v;
+  const int64_t *dim = v->type->dim;
+  int64_t more[4] = {dim[0], dim[1], dim[2], to - dim[3]};
+  Value *zeros = build_fill(b, v->type->dtype, 4, more, 0);
+  return build_op(b, OP_concat, IN(v, zeros), ATTRS(a_i("axis", 3)));
+}
+
 // The term that a mask adds to the scores, in four dimensions that broadcast to theirs.
 static Value *additive(Builder *b, const Mask *mask, int ndim, DType dtype) {
   Value *v = mask->v;
@@ -235,15 +244,15 @@ bool raise_attention(Raise *r, Op *root) {
   if (!match_closed(&m, root))
     return missed(r, root, "its scores or probabilities are read elsewhere, too");
 
-  // The attention op has one head length: y has as many columns as v, and the products as many
-  // summands.
+  // The attention op has one head length: as many columns of y as summands of the products.
   Value *q = s.product->in[0].value;
   bool trans_q = attr_i(s.product, "trans_a");
   int64_t summed = q->type->dim[t->ndim - 1 - trans_q];
-  if (summed != root->out[0]->type->dim[t->ndim - 1])
+  int64_t columns = root->out[0]->type->dim[t->ndim - 1];
+  if (summed < columns)
     return missed(r, root,
                   str_format(r->scratch, "its keys are %lld long, and its values %lld",
-                             (long long)summed, (long long)root->out[0]->type->dim[t->ndim - 1]));
+                             (long long)summed, (long long)columns));
   // Operands become (b, h, t, d), with the scale as an attribute.
   Value *k = s.product->in[1].value, *v = root->in[1].value;
   q = take_scale(b, &m, trans_q ? exchange(b, q) : q, &s.scale);
@@ -253,9 +262,10 @@ bool raise_attention(Raise *r, Op *root) {
   if (b->failed) return false;
   bool causal;
   Value *mask = sum_of_masks(r, &s, t, &causal);
-  Value *in[4] = {in_four(b, q), in_four(b, k), in_four(b, v), mask};
+  Value *in[4] = {in_four(b, q), in_four(b, k), lengthened(b, in_four(b, v), summed), mask};
   Value *y = build_op(b, OP_attention, in, mask ? 4 : 3,
                       ATTRS(a_f("scale", s.scale), a_b("causal", causal)));
+  if (y && columns < summed) y = build_slice(b, y, 3, 0, columns);
   if (y) y = build_reshape(b, y, root->out[0]->type->ndim, root->out[0]->type->dim);
   if (y) value_replace_uses(root->out[0], y);
   return y;
