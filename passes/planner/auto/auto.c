@@ -220,6 +220,11 @@ static void note_built(AutoSearch *s, const Point *p, double expected, const Can
   if (p->stages > 1) s->bytes[p->kind] = fmax(s->bytes[p->kind], bytes);
 }
 
+// Notes the seconds of a named plan without stages.
+static void note_one_stage(AutoSearch *s, double seconds) {
+  if (s->one_stage <= 0 || seconds < s->one_stage) s->one_stage = seconds;
+}
+
 // Builds the point's plan.
 static void build_point(AutoSearch *s, Priced *p, Candidates *all) {
   Candidate c = {.plan = point_plan(s->a, &p->at), .ranks = s->o->ranks};
@@ -233,6 +238,7 @@ static void build_point(AutoSearch *s, Priced *p, Candidates *all) {
   vec_push(s->a, all, c);
   if (!c.made) return;
   note_built(s, &p->at, p->seconds, &c);
+  if (p->at.stages == 1) note_one_stage(s, c.seconds);
   // The keys of points like it changed.
   int n = s->n_heap;
   s->n_heap = 0;
@@ -275,11 +281,6 @@ void auto_build(AutoSearch *s, Candidates *all) {
 }
 
 // -- Answers of the search ----------------------------------------------------------------------
-
-// Notes the seconds of a named plan without stages.
-static void note_one_stage(AutoSearch *s, double seconds) {
-  if (s->one_stage <= 0 || seconds < s->one_stage) s->one_stage = seconds;
-}
 
 static const char *exclude(AutoSearch *s, const char *why) {
   s->n_excluded++;
