@@ -42,9 +42,10 @@ static void refuse(const char *const *names, const char *with, const char *hint,
 // Rejects options that would have no effect.
 static bool check_effect(const Settings *s, Diag *d) {
   static const char *const step[] = {
-      "loss",   "optimizer", "group",     "no-decay",       "freeze",     "train",
-      "detach", "init",      "clip-norm", "dtype",          "accumulate", "micro-batches",
-      "plan",   "cluster",   "per-node",  "search-seconds", "reshard",    NULL};
+      "loss",           "optimizer",       "group",   "no-decay",  "freeze",
+      "train",          "detach",          "init",    "clip-norm", "dtype",
+      "accumulate",     "micro-batches",   "plan",    "cluster",   "per-node",
+      "search-seconds", "expert-capacity", "reshard", NULL};
   static const char *const import[] = {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   static const char *const of_target[] = {"link", "aot-plans"};
@@ -129,6 +130,7 @@ static bool check_values(const Settings *s, Diag *d) {
                {"--batch", s->batch, 0, INT32_MAX},
                {"--micro-batches", s->micro_batches, 1, MAX_DEVICES},
                {"--accumulate", s->accumulate, 1, MAX_DEVICES},
+               {"--expert-capacity", s->expert_capacity, 0, 100000},
                {"--per-node", s->per_node, option_given("per-node"), MAX_DEVICES},
                {"--jobs", s->jobs, 0, INT32_MAX}};
   if (option_given("check-with") && s->check_with != 1) {

@@ -250,6 +250,7 @@ static ChooseOptions choose_options(Common *common) {
                      .micro_batches = s->is_cut ? s->asked.micro_batches : 0,
                      .batch = s->batch,
                      .accumulate = s->accumulate,
+                     .expert_capacity = (int)s->expert_capacity,
                      .cluster = cluster,
                      .limited = is_limited(s, cluster),
                      .target = s->backend.target.target,

@@ -88,7 +88,8 @@ class Bench:
             self.models[row.model] = row.write(self.folder)
         model, loss, batch = self.models[row.model]
         command = [BUILD / "bin" / "nnaot", model, "-g", row.ranks, "--cluster", row.cluster_text(), "--plan",
-                   plan_text(plan, self.folder), "--loss", loss, "--optimizer", "adamw", "--dtype", row.dtype, "--target", row.target]
+                   plan_text(plan, self.folder), "--loss", loss, "--optimizer", "adamw", "--dtype", row.dtype,
+                   "--target", row.target, *row.more]
         command += ["--batch", row.batch] if batch else []
         command += ["--micro-batches", micro_batches] if micro_batches else []
         command += ["--search-seconds", self.o.search_seconds] if self.o.search_seconds else []

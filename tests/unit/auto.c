@@ -136,7 +136,7 @@ static int compare_with_all(Module *m, Common *common, int units, Diag *d) {
   assert_non_null(s);
   Points points = {0};
   SpaceOptions space = {
-      RANKS, ROWS, SLICES, o.cluster->per_node, units, model_features(m, common->a)};
+      RANKS, ROWS, SLICES, o.cluster->per_node, units, model_features(m, common->a), 0};
   space_list(&space, common->a, &points);
   double least = 0;
   const char *best = NULL;
@@ -231,7 +231,7 @@ static void texts_of_points_are_read_back(void **state) {
   for (size_t k = 0; k < sizeof has / sizeof *has; k++) {
     Arena *a = arena_new();
     Points points = {0};
-    SpaceOptions space = {48, 96, 0, 8, 48, has[k]};
+    SpaceOptions space = {48, 96, 0, 8, 48, has[k], k % 2 ? 150 : 0};
     space_list(&space, a, &points);
     assert_true(points.n > 100);
     int experts = 0, ring = 0, all_to_all = 0, words = 0;
@@ -256,8 +256,8 @@ static void texts_of_points_are_read_back(void **state) {
   }
   // Programs that a point has no number for, and sizes that do not divide the ranks.
   Point q;
-  static const char *const none[] = {"search",    "dp,search=2", "dp=5",          "sp,dp",
-                                     "pp=2,pp=2", "dp=2",        "dp=6,ep:150=8", "cp=2,cp_a2a=24"};
+  static const char *const none[] = {"search",    "dp,search=2", "dp=5",        "sp,dp",
+                                     "pp=2,pp=2", "dp=2",        "dp=6,ep:x=8", "cp=2,cp_a2a=24"};
   for (size_t i = 0; i < sizeof none / sizeof *none; i++)
     assert_false(point_of_plan(none[i], 48, 1, &q));
   assert_true(point_of_plan("zero1,sp=4", 48, 2, &q));

@@ -155,7 +155,8 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
                         .micro_batches = o->micro_batches,
                         .per_node = c->per_node,
                         .units = s->work->units,
-                        .has = has};
+                        .has = has,
+                        .capacity = o->expert_capacity};
   Points points = {0};
   space_list(&space, a, &points);
   s->heap = arena_array(a, int, points.n);

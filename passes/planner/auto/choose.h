@@ -122,8 +122,9 @@ typedef struct ChooseOptions {
   int64_t micro_batches; // 0: as many as memory or stages need
   int64_t batch;         // rows; 0: unknown, and not divided then
   const Cluster *cluster;
-  bool limited;       // the memory of its devices is a limit
-  int64_t accumulate; // batches per update; 0: 1
+  bool limited;        // the memory of its devices is a limit
+  int64_t accumulate;  // batches per update; 0: 1
+  int expert_capacity; // slots of expert ranks, in per cent of the mean; 0: for the worst routing
   Target target;
   const char *const *plans; // the only candidates, `n_plans` of them; NULL: all known ones
   int n_plans;

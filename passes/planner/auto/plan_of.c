@@ -33,7 +33,7 @@ const char *point_plan(Arena *a, const Point *p) {
     int size;
   } axis[] = {{stages_program[p->kind], p->stages},
               {replicas_program[p->zero], p->replicas},
-              {experts_program[0], p->experts},
+              {p->capacity ? str_format(a, "ep:%d", p->capacity) : experts_program[0], p->experts},
               {context_program[p->along], p->context},
               {inner_program[p->inner], p->tensor}};
   enum { N = sizeof axis / sizeof *axis };
@@ -53,7 +53,8 @@ bool point_equal(const Point *p, const Point *q) {
   return p->stages == q->stages && p->replicas == q->replicas && p->tensor == q->tensor &&
          p->context == q->context && p->experts == q->experts &&
          p->micro_batches == q->micro_batches && p->kind == q->kind && p->chunks == q->chunks &&
-         p->inner == q->inner && p->zero == q->zero && p->along == q->along;
+         p->inner == q->inner && p->zero == q->zero && p->along == q->along &&
+         p->capacity == q->capacity;
 }
 
 // Returns the number of the name of `n` bytes among `names`, or -1.
@@ -64,7 +65,7 @@ static int find_name(const char *const *names, int n_names, const char *name, si
 }
 
 bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point *out) {
-  Point p = {1, 1, 1, 1, 1, micro_batches, POINT_1f1b, 1, POINT_sp, 0, POINT_cp};
+  Point p = {1, 1, 1, 1, 1, micro_batches, POINT_1f1b, 1, POINT_sp, 0, POINT_cp, 0};
   int kind = 0, zero = 0, expert = 0, along = 0, inner = 0;
   const struct {
     const char *const *program;
@@ -80,12 +81,21 @@ bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point
   for (const char *at = plan; *at;) {
     size_t n = strcspn(at, "=,");
     int k = 0, number = -1;
+    // A capacity is a number of ep: "ep:150".
+    const char *colon = memchr(at, ':', n);
+    size_t all = n;
+    if (colon && !strncmp(at, "ep:", 3)) {
+      char *end;
+      p.capacity = (int)strtol(colon + 1, &end, 10);
+      if (p.capacity < 1 || end != at + n) return false;
+      n = (size_t)(colon - at);
+    }
     while (k < N_AXES && (number = find_name(axis[k].program, axis[k].n, at, n)) < 0)
       k++;
     if (k == N_AXES || *axis[k].size != 1) return false;
     *axis[k].number = number;
     int *size = axis[k].size;
-    at += n;
+    at += all;
     if (*at == '=') {
       char *end;
       *size = (int)strtol(at + 1, &end, 10);

@@ -40,6 +40,7 @@ typedef struct Point {
   PointInner inner;   // POINT_sp with one tensor rank
   int zero;           // the parts of the training state that replicas share: 0 to 3, as in ZeRO
   PointContext along; // POINT_cp with one context rank
+  int capacity;       // slots of expert ranks, in per cent of the mean; 0: for the worst routing
 } Point;
 
 // Ranks of a stage, and of these the ones with rows of the batch of their own.

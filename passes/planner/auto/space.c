@@ -77,13 +77,15 @@ void space_list(const SpaceOptions *o, Arena *a, Points *out) {
   for (int64_t stages = 1; stages <= o->ranks && stages <= o->units; stages++) {
     if (!divides(stages, o->ranks)) continue;
     int64_t inside = o->ranks / stages;
-    Point p = {(int)stages, 1, 1, 1, 1, 1, POINT_1f1b, 1, POINT_sp, 0, POINT_cp};
+    Point p = {(int)stages, 1, 1, 1, 1, 1, POINT_1f1b, 1, POINT_sp, 0, POINT_cp, 0};
     for (p.tensor = 1; p.tensor <= inside && p.tensor <= o->per_node; p.tensor++) {
       p.context = p.experts = 1;
       add_programs(o, a, p, inside, out);
+      p.capacity = o->capacity;
       for (p.experts = 2; p.experts <= o->has.experts; p.experts++)
         if (divides(p.experts, o->has.experts)) add_programs(o, a, p, inside, out);
       p.experts = 1;
+      p.capacity = 0;
       for (p.context = 2; p.context * p.tensor <= o->per_node; p.context++)
         if (allows_context(o, p.context)) add_programs(o, a, p, inside, out);
     }

@@ -26,6 +26,7 @@ typedef struct SpaceOptions {
   int per_node;          // devices of a node
   int units;             // the most stages: products and lookups of the model
   ModelFeatures has;     // without a subject there are no points for it
+  int capacity;          // of points with expert ranks
 } SpaceOptions;
 
 typedef Vec(Point) Points;
