@@ -212,7 +212,7 @@ PLANS = [
     ("pp", ["tagger"], [2, 4], ["--micro-batches", 4], [MOVE]),
     ("dp=2,tp=2", ["gnn", "mixtral", "swin", "tagger"], [4], [], [SUM]),
     ("pp=2,dp=2", ["tagger", "mixtral", "swin", "gnn"], [4], ["--micro-batches", 2], [MOVE, SUM]),
-    ("auto", ["mixtral", "tagger", "swin", "gnn", "unet"], [4, 2, 8], FAST, []),
+    ("auto", ["routed", "mixtral", "tagger", "swin", "gnn", "unet"], [4, 2, 8], FAST, []),
     ("dp=2,tp=2", ["gpt", "mlp"], [4], ["--reshard", "p2p"], [MOVE]),
     ("pp=2,tp=2", ["gpt", "mlp"], [4], ["--micro-batches", 2, "--reshard", "intra"], [MOVE, SUM]),
 ]
