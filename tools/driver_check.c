@@ -120,6 +120,33 @@ static bool check_target(Settings *s, Diag *d) {
          diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
 }
 
+// Checks that no output has an empty name.
+static bool check_names(const Settings *s, Diag *d) {
+  const struct {
+    const char *option, *path;
+  } outputs[] = {
+      {"-o", s->output},     {"--summary", s->summary}, {"--comm-manifest", s->manifest},
+      {"--trace", s->trace}, {"--report", s->report},   {"--report-json", s->report_json}};
+  bool ok = true;
+  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+    if (outputs[i].path && !*outputs[i].path)
+      ok = diag_error(d, NULL, "%s wants the name of a file, not ''", outputs[i].option);
+  return ok;
+}
+
+// Checks --init: keep, or random with a seed of 64 bits.
+static bool check_init(const Settings *s, Diag *d) {
+  size_t n = strlen("random:");
+  if (!strcmp(s->init, "keep") || !strcmp(s->init, "random")) return true;
+  const char *seed = strncmp(s->init, "random:", n) ? "" : s->init + n;
+  if (!*seed || strspn(seed, "0123456789") != strlen(seed))
+    return diag_error(d, NULL, "--init is keep or random[:SEED], not '%s'", s->init);
+  errno = 0;
+  strtoll(seed, NULL, 10);
+  return !errno || diag_error(d, NULL, "--init %s: the seed is more than %lld", s->init,
+                              (long long)INT64_MAX);
+}
+
 // Checks sizes, --dim, --train and --init.
 static bool check_values(const Settings *s, Diag *d) {
   int errors = diag_errors(d);
@@ -179,12 +206,7 @@ static bool check_values(const Settings *s, Diag *d) {
     ok = diag_error(d, NULL, "--train '%s': a row cannot be trained alone", glob + 1);
     diag_hint(d, "--freeze 'NAME[ROW]' keeps a row; a class of digits is written as in w[1-2]");
   }
-  if (!ok) return false;
-  size_t n = strlen("random:");
-  ok = !strcmp(s->init, "keep") || !strcmp(s->init, "random") ||
-       (!strncmp(s->init, "random:", n) && s->init[n] &&
-        strspn(s->init + n, "0123456789") == strlen(s->init + n));
-  return ok || diag_error(d, NULL, "--init is keep or random[:SEED], not '%s'", s->init);
+  return ok && check_init(s, d) && check_names(s, d);
 }
 
 // Checks --lr-schedule, which the executable reads, to find mistakes early, and --lr.
@@ -265,6 +287,9 @@ static bool check_devices(Settings *s, const Cluster *c, Diag *d) {
     diag_hint(d, "leave out --target, or name a cluster of gpus, such as --cluster h100");
   else if (given)
     diag_hint(d, "give --target cuda, or name a cluster of processors, such as --cluster cpu");
+  else if (c->predicted_only)
+    diag_hint(d,
+              "nnaot has no target for these gpus: make only a plan with --emit plan");
   else
     diag_hint(d, "compile with --target cuda, or make only a plan with --emit plan");
   return false;

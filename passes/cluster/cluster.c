@@ -8,7 +8,7 @@
 
 // The name of a row has '-' for '_'.
 #define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, reserve_, gb_s,  \
-                f32_, half_, share_, launch_, host_, nvls_, gpus_)                                 \
+                f32_, half_, share_, launch_, host_, nvls_, gpus_, target_)                        \
   {.name = #name_,                                                                                 \
    .per_node = node,                                                                               \
    .nics = nics_,                                                                                  \
@@ -25,7 +25,8 @@
    .host = (host_)*1e9,                                                                            \
    .nvls = nvls_,                                                                                  \
    .gpus = gpus_,                                                                                  \
-   .cpus = !(gpus_)},
+   .cpus = !(gpus_),                                                                               \
+   .predicted_only = !(target_)},
 static const Cluster table[] = {
 #include "clusters.def"
 };
@@ -70,7 +71,9 @@ const Cluster *cluster_read_named(Arena *a, const char *text, const Loc *loc, Di
     bool measured;
     if (!names_row(name, &table[i], &measured)) continue;
     if (measured && table[i].half_efficiency <= 0) {
-      diag_error(d, loc, "products of '%.*s' are not measured", (int)strlen(table[i].name), name);
+      int own = (int)strlen(table[i].name);
+      diag_error(d, loc, "products of '%.*s' are not measured", own, name);
+      diag_hint(d, "leave out -measured, for the peak speeds of '%.*s'", own, name);
       return NULL;
     }
     Cluster *c = arena_copy(a, &table[i], sizeof *c);

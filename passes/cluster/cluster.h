@@ -65,17 +65,18 @@ typedef struct Cluster {
   int n_products;
   double reserve; // bytes of a device that no plan may use: the driver's, and buffers of libraries
   // The system that trains, if it is not nnaot's runtime; see docs/clusters.md.  0: nnaot's.
-  double host_node;   // bytes/s that all devices of a node share to host memory; 0: no such limit
-  double host_update; // bytes/s of offloaded states that a node's host updates; 0: devices do
-  int prefetch;       // weights that are gathered ahead; 0: a gather blocks its rank
-  int queues;         // of transfers; 0 and 2: moves to other segments have their own, 1: none
-  bool nccl;          // collectives cost what NCCL's choice costs (paths/nccl.h), not the least
-  bool nvls;          // switches of a node add up
-  bool host_weights;  // offloaded weights stay in host memory in forward and backward, too
-  bool half_comm;     // f32 values cross links in 16 bits
-  bool blocking;      // each collective blocks its ranks; none runs beside computation
-  bool gpus, cpus;    // its devices are GPUs, or processors; neither: a file that does not say
-  Device others;      // if there are kinds: the properties of devices without one
+  double host_node;    // bytes/s that all devices of a node share to host memory; 0: no such limit
+  double host_update;  // bytes/s of offloaded states that a node's host updates; 0: devices do
+  int prefetch;        // weights that are gathered ahead; 0: a gather blocks its rank
+  int queues;          // of transfers; 0 and 2: moves to other segments have their own, 1: none
+  bool nccl;           // collectives cost what NCCL's choice costs (paths/nccl.h), not the least
+  bool nvls;           // switches of a node add up
+  bool host_weights;   // offloaded weights stay in host memory in forward and backward, too
+  bool half_comm;      // f32 values cross links in 16 bits
+  bool blocking;       // each collective blocks its ranks; none runs beside computation
+  bool gpus, cpus;     // its devices are GPUs, or processors; neither: a file that does not say
+  bool predicted_only; // nnaot has no target for its gpus: plans are those of the cuda target
+  Device others;       // if there are kinds: the properties of devices without one
   const DeviceKind *kind;
   int n_kinds;
   const int *kind_of; // by device, if there are kinds: 0, or 1 + index of the kind

@@ -6,6 +6,7 @@
 #include "optimizer_spec.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,7 +56,7 @@ static bool bad(const Reading *r, const char *what) {
 static bool read_number(const char *text, double *to) {
   char *end;
   *to = strtod(text, &end);
-  return *text && !*end && *to == *to;
+  return *text && !*end && isfinite(*to);
 }
 
 static bool read_boolean(const char *text, double *to) {
@@ -72,7 +73,8 @@ static bool read_setting(Reading *r, const char *key, const char *text) {
   const char *wanted = NULL;
   if (!strcmp(key, "lr")) {
     if (read_number(text, &r->spec->lr) && r->spec->lr >= 0) return true;
-    return bad(r, str_format(r->arena, "lr wants a number that is not negative, not '%s'", text));
+    return bad(
+        r, str_format(r->arena, "lr wants a finite number that is not negative, not '%s'", text));
   }
   const Setting *s = r->spec->optimizer->settings;
   while (s->key && (!is_key(s) || strcmp(s->key, key) != 0))
@@ -83,7 +85,7 @@ static bool read_setting(Reading *r, const char *key, const char *text) {
   switch (s->kind) {
   case SETTING_number:
     if (!read_number(text, value) || *value < s->low)
-      wanted = s->low == 0 ? "a number that is not negative" : "a number";
+      wanted = s->low == 0 ? "a finite number that is not negative" : "a finite number";
     break;
   case SETTING_boolean:
     if (!read_boolean(text, value)) wanted = "true or false";

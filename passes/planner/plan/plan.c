@@ -51,9 +51,11 @@ bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d) {
     if (!ok || (*at && *at != ':')) {
       diag_error(d, NULL, "'%.*s' of '%s' is no number with layers, such as 4 or 4@1-2",
                  (int)strcspn(start, ":"), start, text);
-      diag_hint(d,
-                "write coshard:4 for all layers, coshard:4@1-4:2@5 for layers 1 to 4 and 5; layers "
-                "count from 1");
+      diag_hint(
+          d,
+          "write %s:4, or, for a program with numbers of layers, %s:4@1-4:2@5 for layers 1 to 4 "
+          "and 5; numbers and layers count from 1",
+          out->name, out->name);
       return false;
     }
     if (out->n == MAX_NUMBERS)

@@ -67,6 +67,10 @@ for lr in "nan", "-1", "inf", "abc", "":
     expect(nnaot, f"none.onnx -o x --lr={lr}", "--lr")
 for option in "warmup=-5", "warmup=nan", "warmup=1.5", "warmup", "min=-1", "min=0.5", "warm=3":
     expect(nnaot, f"none.onnx -o x --lr 0.1 --lr-schedule linear:{option}", "--lr-schedule")
+expect(nnaot, "none.onnx -o x --optimizer sgd:lr=1e400", "lr wants a finite number that is not negative, not '1e400'")
+expect(nnaot, "none.onnx -o x --init random:9223372036854775808", "--init random:9223372036854775808: the seed is more than")
+for option in "--summary", "--comm-manifest", "--trace", "--report", "--report-json":
+    expect(nnaot, f"none.onnx -o x {option}=", f"{option} wants the name of a file, not ''")
 for dim in "foo", "foo=", "=3", "foo=x", "foo=0", "foo=-1":
     expect(nnaot, f"none.onnx -o x --dim {dim}", "--dim wants NAME=SIZE")
 # Errors in the text of a plan are usage errors, errors in its programs are input errors.
@@ -80,7 +84,7 @@ for plan, said in [
     ("a,b,c,d,e", "a plan has at most 4 programs"), ("a,b,c,d,e", "a program in a file can be several: its 'factors'"),
     ("zero9=4", "the plans are: auto, coshard"), ("coshard:x=4", "'x' of 'coshard:x' is no number with layers"),
     ("coshard:=4", "'' of 'coshard:' is no number"), ("coshard:4@2-1", "'4@2-1' of 'coshard:4@2-1' is no number"),
-    ("coshard:0", "'0' of 'coshard:0' is no number"), ("coshard:4@", "'4@' of"), ("coshard:4@1-", "'4@1-' of"),
+    ("coshard:0", "'0' of 'coshard:0' is no number"), ("pp_interleaved:0", "hint: write pp_interleaved:4, or"), ("coshard:4@", "'4@' of"), ("coshard:4@1-", "'4@1-' of"),
     ("coshard:99999999999", "is no number with layers"), ("coshard:4;2", "'4;2' of"), ("coshard:4@0", "layers count from 1"), ("tpp=4", "did you mean tp?"), ("none:4=4", "there is no plan 'none'"),
     ("coshard" + ":2@1" * 65, "a program takes at most 64 numbers"), ("coshard:2=2,coshard:4=2", "the plan has 'coshard' twice"),
 ]:
@@ -97,6 +101,8 @@ expect(nnaot, "none.onnx -o x -g 4 --plan /dev/null", "/dev/null: error: the pro
 expect(nnaot, f"none.onnx -o x -g 4 --plan dp=2,{nnaot}=2", "error: ", 1)  # no text, or too large
 # The same holds for the name of a cluster and the contents of its file.
 expect(nnaot, "none.onnx -o x --cluster none", "there is no cluster 'none'")
+expect(nnaot, "none.onnx -o x --cluster mi300x:1x8", "nnaot has no target for these gpus: make only a plan with --emit plan")
+expect(nnaot, "none.onnx -o x --cluster h100:1x8", "compile with --target cuda, or make only a plan with --emit plan")
 expect(nnaot, "none.onnx -o x --cluster h100:0x2", "'0x2' is no size of a cluster")
 expect(nnaot, "none.onnx -o x -g 9 --cluster h100:1x8 --emit plan", "'h100:1x8' has 8 devices for 9 ranks")
 expect(nnaot, "none.onnx -o x -g 2 --cluster h100:1x1 --emit plan", "'h100:1x1' has 1 device for 2 ranks")
