@@ -123,8 +123,8 @@ static bool split_loss(Parts *p, Value *loss) {
   // possible: a plan may have cut the model into pieces of several samples.
   Samples *samples = arena_array(p->scratch, Samples, p->g->n_values);
   Module *copy = NULL;
-  int64_t batch = graph_batch_size(p->g);
-  for (int64_t n = batch; n > 1 && !copy; n--)
+  int64_t batch = graph_batch_size(p->g), most = batch < MAX_DEVICES ? batch : MAX_DEVICES;
+  for (int64_t n = most; n > 1 && !copy; n--)
     if (batch % n == 0) copy = graph_on_one_device(p->g, n, "");
   const Op *same = copy ? copy->graphs->first : NULL;
   for_each_op(op, p->g) {
