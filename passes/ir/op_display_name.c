@@ -4,19 +4,21 @@
 
 #include <string.h>
 
-const char *op_place(Arena *a, const Op *op) {
+const char *op_full_place(Arena *a, const Op *op) {
   if (!op->loc) return "";
   StrBuf why = {.arena = a};
   // The reasons of the derivation, in parentheses after the place.
   for (const Loc *l = op->loc; l->from; l = l->from)
     if (l->why) strbuf_addf(&why, "%s%s", why.n ? ", " : "(", l->why);
-  const Loc *origin = loc_origin(op->loc);
-  const char *text = loc_text(a, origin);
+  const char *text = loc_text(a, loc_origin(op->loc));
+  return why.n ? str_format(a, "%s%s%s)", text, *text ? " " : "", why.at) : text;
+}
+
+const char *op_place(Arena *a, const Op *op) {
+  const char *text = op_full_place(a, op), *file = op->loc ? loc_origin(op->loc)->file : NULL;
   // Without folders, as the program is of one model.
-  const char *slash = origin->file ? strrchr(origin->file, '/') : NULL;
-  if (slash && str_starts(text, origin->file)) text += slash + 1 - origin->file;
-  if (!why.n) return text;
-  return str_format(a, "%s%s%s)", text, *text ? " " : "", why.at);
+  const char *slash = file ? strrchr(file, '/') : NULL;
+  return slash && str_starts(text, file) ? text + (slash + 1 - file) : text;
 }
 
 // Whether the op only moves elements or changes their type.  Kernels of such ops are named by

@@ -17,6 +17,7 @@
 
 #include "ir/analysis/op_names.h"
 #include "ir/op.h"
+#include "ir/op_display_name.h"
 #include "ir/text.h"
 #include "ir/verify/verify.h"
 #include "problem.h"
@@ -118,7 +119,8 @@ static void explain_node(const Problem *p, const SolverProblem *problem, int nod
   strbuf_addf(out, "%s: %s", p->env->about ? "otherwise" : "search",
               n->v ? value_text(a, n->v) : op_info[n->op->kind].name);
   if (n->shared) strbuf_add(out, ", for all that read it");
-  if (n->op) strbuf_addf(out, ", %s", loc_comment(a, n->op->loc));
+  const char *place = n->op ? op_full_place(a, n->op) : "";
+  if (*place) strbuf_addf(out, ", %s", place);
   if (n->n > 1) strbuf_addf(out, ", and %d like it", n->n - 1);
   strbuf_add(out, "\n");
   // One line for each choice, with the time that it takes more than the best.

@@ -10,6 +10,7 @@
 
 #include "ir/analysis/op_names.h"
 #include "ir/op.h"
+#include "ir/op_display_name.h"
 #include "ir/text.h"
 #include "ir/verify/verify.h"
 #include "placing.h"
@@ -87,7 +88,8 @@ static void explain_op(const Placing *p, const Op *op, StrBuf *out) {
   Arena *a = out->arena;
   const char *axis = p->s->mesh->axis[p->axis].name;
   int unit = p->units.of_op[op->id];
-  strbuf_addf(out, "place: %s, %s: ", op_info[op->kind].name, loc_comment(a, op->loc));
+  const char *place = op_full_place(a, op);
+  strbuf_addf(out, "place: %s%s%s: ", op_info[op->kind].name, *place ? ", " : "", place);
   // Held ops and ops without a unit are on no stage.
   if (unit < 0) {
     strbuf_add(out,
