@@ -32,6 +32,7 @@ MODELS = {
     "tagger": dict(loss="cross_entropy(logits)", inputs={"input_ids": ("chain", [16], 64), "labels": ("int", [16], 16)}),
     "mixtral": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
     "routed": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
+    "llama": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
     "swin": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 16, 16]), "labels": ("int", [], 16)}),
     "gnn": dict(loss="cross_entropy(logits)",
                 inputs={"x": ("float", [16, 8]), "source": ("int", [32], 16), "target": ("int", [32], 16),
@@ -69,6 +70,7 @@ PLANS = [
     ("dp=2,tp=2", ["warp"], [4], [], [SUM]),
     ("tp", ["gpt", "moe"], [4], ["--cluster", "cpu:4x2"], [SUM]),  # in each node, then between them
     ("sp", LANGUAGE, [4, 2, 8], [], [SCATTER, GATHER]),
+    ("sp", ["llama"], [4, 2], [], [SCATTER, GATHER]),
     ("sp", ["packed"], [2], ["--micro-batches", 2], [SCATTER, GATHER, EXCHANGE]),
     ("sp", ["packed"], [4, 8], [], [SCATTER, GATHER]),
     ("tp2d", ["packed"], [4], [], [SCATTER, GATHER]),

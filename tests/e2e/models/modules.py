@@ -415,6 +415,18 @@ class Mixtral(nn.Module):
         return self.lm_head(self.norm[4](x))
 
 
+class SwiGlu(nn.Module):
+    """Llama's feed-forward: a gate times a value, both three times as wide as the layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up = (nn.Linear(WIDTH, 3 * WIDTH, bias=False) for _ in range(2))
+        self.down = nn.Linear(3 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
 class WindowAttention(nn.Module):
     """Attention inside windows of 4x4, with a table of biases by relative position; every second block shifts the windows."""
 
@@ -641,6 +653,8 @@ def model(name):
         return Tokens(Experts, causal=True)
     if name == "routed":
         return Mixtral(Routed)
+    if name == "llama":
+        return Mixtral(SwiGlu)
     if name in ("unet", "unet_resize"):
         return unet(name == "unet")
     return {"vit": Vit, "axial": Axial, "recycle": Recycle, "warp": Warp, "tagger": Tagger, "mixtral": Mixtral,
