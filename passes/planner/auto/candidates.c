@@ -266,7 +266,7 @@ int64_t candidate_stages(const Candidate *c) {
   Point p;
   if (point_of_plan(c->plan, c->ranks, c->micro_batches, &p)) return p.stages;
   const Kind *kind;
-  const char *at = find_stages(c->plan, &kind);
+  const char *at = find_program(c->plan, STAGES | SCHEDULE | UNEVEN, &kind);
   if (!at) return 1;
   const char *size = at + strlen(kind->plan);
   return *size == '=' ? strtoll(size + 1, NULL, 10) : c->ranks;

@@ -93,15 +93,14 @@ static void expect(const Relief *r, Variant *v) {
 static void advance(const Relief *r, Variant *v, int64_t from) {
   const Candidate *base = &r->all->at[v->base];
   int64_t only = r->o->micro_batches;
-  for (int64_t n = only ? only : from; n <= r->o->batch && n <= MAX_MICRO_BATCHES; n++) {
+  for (int64_t n = from; n <= r->o->batch && n <= MAX_MICRO_BATCHES; n++) {
     v->slices = n;
-    if (n < from || !has_rows(r, base, n)) continue;
+    if ((only && n != only) || !has_rows(r, base, n)) continue;
     // In as many the base fits by itself, which takes no more.
     const Candidate *c = measured(r, v->base, n);
     if (c->fits && c->micro_batches <= n) break;
     expect(r, v);
     if (v->bytes <= memory_of(r, c)) return;
-    if (only) break;
   }
   v->slices = 0;
 }
