@@ -63,6 +63,10 @@ typedef struct Constant {
 #define MARK_NUMBER "\1"
 #define MARK_PLACE  "\2"
 
+// The rows of a table, with marks; when it is filled if they repeat.
+typedef Vec(const char *) TableRows;
+typedef enum FillTime { FILL_start, FILL_checks } FillTime;
+
 // A line of a function.
 typedef struct Call {
   const char *text;    // "RUN(3, nnrt_…);"
@@ -135,7 +139,8 @@ typedef struct Program {
   bool divided;
   Vec(Piece) calls;
   Vec(SourceFile) files; // beside program.c, in the order of the fingerprint
-  int loops;             // over equal calls (repeats.c)
+  int loops;      // over equal calls and rows (repeats.c)
+  StrBuf fill[2]; // calls of the functions that fill tables, by FillTime
   Sources *sources;
 } Program;
 
@@ -154,6 +159,12 @@ void graph_calls(Program *p, GraphCode *code);
 // Makes loops of repeated calls, in all functions, and removes the marks (repeats.c).
 void repeats_fold(Program *p);
 const char *repeats_plain(Arena *a, const char *text); // without the marks
+// A C string literal with marked numbers.
+const char *repeats_string(Arena *a, const char *s);
+// Writes a table of these rows, with marks: constant, or if rows repeat, filled by a function at
+// the start of the program or when values are checked.  `type`: of its elements; "char": strings.
+void repeats_table(Program *p, StrBuf *out, const char *type, const char *name,
+                   const TableRows *rows, FillTime when);
 
 // Finds the parts of the loop of each rank program, and their order (loop.c).
 void loops_find(Program *p, GraphCode *code);
@@ -203,7 +214,7 @@ void pieces_remove(Arena *a, const char *dir, int n_calls, int n_kernels);
 
 // Writes the tables that describe the program to the runtime, up to the field .proof; and that
 // field, the fingerprint of the text of program.c so far and of its other files (tables.c).
-void tables_emit(const Program *p, StrBuf *out);
+void tables_emit(Program *p, StrBuf *out);
 void proof_emit(const Program *p, StrBuf *out);
 // Writes the tables about ranks, and the program's fields that point to them (tables_ranks.c).
 void ranks_emit(const Program *p, StrBuf *out);
@@ -211,6 +222,6 @@ void ranks_add(const Program *p, StrBuf *out);
 
 // Writes the tables of the values of the model's program, for --check-against (tables_model.c).
 // Returns false if there are none: the plan was not proved.
-bool model_values_emit(const Program *p, StrBuf *out);
+bool model_values_emit(Program *p, StrBuf *out);
 
 #endif

@@ -24,6 +24,15 @@
 // the line's form.  A number that grows by the same step from part to part is a product with i,
 // else a column of a table; columns at a constant distance are one.
 //
+// Tables whose rows repeat are filled by functions of such lines, at the start of the program; a
+// name in them has a number for each run of digits that differs:
+//
+//     static const char *train_ops[37];
+//     NNRT_ONCE static void train_ops_fill(void) {
+//       for (int64_t i = 0; i < 12; i++) {                 // as the first of 12 equal parts
+//         train_ops[i * 2 + 7] = nnrt_name("linear  m.onnx:/h.%d/MatMul", LIST(i));
+//         …
+//
 // Parts of L lines repeat where line k has the form of line k + L.  Candidates for L are distances
 // between lines with equal forms of the lines that follow.  Of all loops the one that saves most
 // text is made first, then those before and after it.
@@ -50,6 +59,7 @@ enum {
 typedef struct Form {
   int number;       // equal in lines of one form
   int first, holes; // in Lines.value
+  int places;       // of holes, those that are macros
 } Form;
 
 typedef struct Lines {
@@ -99,6 +109,7 @@ static Form read_form(Lines *l, Table *forms, const Call *call, int *n_forms) {
       size_t n = word_length(++s);
       const Value *v = names_value(l->p->names, str_copy_n(a, s, n));
       vec_push(a, &l->value, v->offset);
+      form.places++;
       strbuf_addf(&text, MARK_PLACE "%s%d*%d*%" PRId64, dtype_ctype[v->type->dtype],
                   value_on_host(v), v->slots > 1 ? v->slots : 0, v->slots > 1 ? v->stride : 0);
       s += n;
@@ -177,21 +188,19 @@ static int64_t line_bytes(const Call *call) {
 // The bytes that the loop saves: the lines and macros of all parts but one, less its table.
 static int64_t saved_bytes(const Lines *l, const Repeat *r) {
   int64_t bytes = 0;
+  // A macro is read by three lines or so.
   for (int k = r->from + r->length; k < r->from + r->length * r->times; k++)
-    bytes += line_bytes(&l->list->at[k]);
+    bytes += line_bytes(&l->list->at[k]) + l->form[k].places * MACRO_BYTES / 3;
   Columns c = {0};
-  int macros = 0, end = l->form[r->from + r->length].first;
+  int end = l->form[r->from + r->length].first;
   for (int h = l->form[r->from].first; h < end; h++) {
     int64_t step;
-    bool even = grows(l, r, h, &step);
-    macros += !even || step != 0;
-    if (even) continue;
+    if (grows(l, r, h, &step)) continue;
     // No table is larger than the text that it replaces.
     if ((int64_t)(c.first.n + 1) * COLUMN_BYTES * r->times > bytes) return 0;
     column_of(l, r, &c, h);
   }
-  return bytes + (int64_t)macros * (r->times - 2) * MACRO_BYTES / 3 -
-         (int64_t)c.first.n * COLUMN_BYTES * r->times;
+  return bytes - (int64_t)c.first.n * COLUMN_BYTES * r->times;
 }
 
 // The lengths of parts that are most frequent among distances between equal sequences of lines.
@@ -250,24 +259,65 @@ static Repeat find_best(const Lines *l, int from, int end) {
 
 // -- Loops ---------------------------------------------------------------------------------------
 
+// The number at a mark, the next hole of the loop; *io_text moves to its end.  A place is a macro.
+static const char *take_number(const Lines *l, const Repeat *r, Columns *c, int h, int loop,
+                               const char **io_text) {
+  const char *s = *io_text + 1;
+  bool place = s[-1] == *MARK_PLACE;
+  size_t n = place ? word_length(s) : strspn(s, "-0123456789");
+  const char *same = str_copy_n(l->p->arena, s, n), *text = number_text(l, r, c, h);
+  *io_text = s + n;
+  if (!place) return text ? text : same;
+  if (text) return names_in_loop(l->p->names, same, loop, text);
+  names_read(l->p->names, same);
+  return same;
+}
+
+// A string literal, at its first quote; one with numbers is a call: nnrt_name("h.%d.ln", LIST(i)).
+static void add_string(const Lines *l, const Repeat *r, Columns *c, int *io_h, StrBuf *out,
+                       const char **io_text) {
+  Arena *a = l->p->arena;
+  StrBuf plain = {.arena = a}, format = {.arena = a}, numbers = {.arena = a};
+  const char *s = *io_text;
+  do {
+    if (*s == *MARK_NUMBER) {
+      const char *text = number_text(l, r, c, (*io_h)++);
+      size_t n = strspn(++s, "0123456789");
+      if (text) strbuf_addf(&numbers, "%s%s", numbers.n ? ", " : "", text);
+      strbuf_add_n(&plain, s, n);
+      if (text)
+        strbuf_add(&format, "%d");
+      else
+        strbuf_add_n(&format, s, n);
+      s += n;
+      continue;
+    }
+    size_t n = *s == '\\' ? 2 : 1;
+    strbuf_add_n(&plain, s, n);
+    strbuf_add_n(&format, s, n);
+    if (*s == '%') strbuf_add(&format, "%");
+    s += n;
+  } while (*s != '"');
+  *io_text = s + 1;
+  if (numbers.n)
+    strbuf_addf(out, "nnrt_name(%s\", LIST(%s))", format.at, numbers.at);
+  else
+    strbuf_addf(out, "%s\"", plain.at);
+}
+
 // The line for all parts, of a line of the first.
 static const char *loop_line(const Lines *l, const Repeat *r, Columns *c, int line, int loop) {
-  Arena *a = l->p->arena;
-  StrBuf out = {.arena = a};
+  StrBuf out = {.arena = l->p->arena};
   int h = l->form[line].first;
   strbuf_add(&out, "  ");
   for (const char *s = l->list->at[line].text; *s;) {
-    size_t n = strcspn(s, MARK_NUMBER MARK_PLACE);
+    size_t n = strcspn(s, MARK_NUMBER MARK_PLACE "\"");
     strbuf_add_n(&out, s, n);
     s += n;
-    if (!*s) break;
-    bool place = *s++ == *MARK_PLACE;
-    n = place ? word_length(s) : strspn(s, "-0123456789");
-    const char *same = str_copy_n(a, s, n), *text = number_text(l, r, c, h++);
-    if (place && text) text = names_in_loop(l->p->names, same, loop, text);
-    if (place && !text) names_read(l->p->names, same);
-    strbuf_add(&out, text ? text : same);
-    s += n;
+    if (*s == '"')
+      add_string(l, r, c, &h, &out, &s);
+    else if (*s)
+      strbuf_add(&out, take_number(l, r, c, h++, loop, &s));
   }
   return out.at;
 }
@@ -365,4 +415,51 @@ void repeats_fold(Program *p) {
       for (int i = 0; i < calls->deferred.n; i++)
         fold_list(p, &calls->deferred.at[i]);
     }
+}
+
+// -- Tables --------------------------------------------------------------------------------------
+
+const char *repeats_string(Arena *a, const char *s) {
+  enum { LONGEST = 15 }; // digits of a number
+  StrBuf out = {.arena = a};
+  for (const char *p = c_string(a, s); *p;) {
+    size_t digits = strspn(p, "0123456789");
+    bool number = digits && digits <= LONGEST && (*p != '0' || digits == 1);
+    // Digits of an escape are none.
+    size_t n = *p == '\\' ? strspn(p + 1, "0123456789") == 0 ? 2 : 4 : digits ? digits : 1;
+    if (number) strbuf_add(&out, MARK_NUMBER);
+    strbuf_add_n(&out, p, n);
+    p += n;
+  }
+  return out.at;
+}
+
+void repeats_table(Program *p, StrBuf *out, const char *type, const char *name,
+                   const TableRows *rows, FillTime when) {
+  Arena *a = p->arena;
+  bool names = str_equal(type, "char");
+  CallList list = {0};
+  int loops = p->loops;
+  for (int i = 0; i < rows->n; i++) {
+    const char *value = names ? rows->at[i] : str_format(a, "(%s)%s", type, rows->at[i]);
+    push(p, &list, str_format(a, "%s[" MARK_NUMBER "%d] = %s;", name, i, value), NULL, false);
+  }
+  fold_list(p, &list);
+  if (p->loops == loops) {
+    // No rows repeat: a constant table.
+    strbuf_addf(out, "static const %s %s%s[] = {\n", type, names ? "*const " : "", name);
+    for (int i = 0; i < rows->n; i++)
+      strbuf_addf(out, "    %s,\n", repeats_plain(a, rows->at[i]));
+    strbuf_add(out, "};\n\n");
+    return;
+  }
+  strbuf_addf(out, "static %s %s%s[%d];\n\n", names ? "const char" : type, names ? "*" : "", name,
+              rows->n);
+  strbuf_addf(out, "NNRT_ONCE static void %s_fill(void) {\n", name);
+  for (int i = 0; i < list.n; i++)
+    strbuf_addf(out, "  %s%s%s\n", list.at[i].text, list.at[i].comment ? " // " : "",
+                list.at[i].comment ? list.at[i].comment : "");
+  strbuf_add(out, "}\n\n");
+  p->fill[when].arena = a;
+  strbuf_addf(&p->fill[when], "  %s_fill();\n", name);
 }

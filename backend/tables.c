@@ -42,7 +42,7 @@ static void add_shape(const Program *p, StrBuf *out, const Value *v) {
   if (v->type->ndim == 0) strbuf_add(out, "0");
   // An output has the slot of the last slice; a parameter has a slot for each slice.
   int64_t last = v->slots > 1 && v->def ? (module_slices(p->m) - 1) % v->slots : 0;
-  strbuf_addf(out, "}, {%s}, .offset = %" PRId64, split.at ? split.at : "{-1}",
+  strbuf_addf(out, "}, {%s}, .offset = " MARK_NUMBER "%" PRId64, split.at ? split.at : "{-1}",
               v->offset + last * v->stride);
   if (v->slots > 1 && !v->def)
     strbuf_addf(out, ", .slots = %d, .stride = %" PRId64, v->slots, v->stride);
@@ -64,7 +64,8 @@ static void add_init(const Program *p, StrBuf *out, const Value *v) {
   switch (init->kind) {
   case INIT_file:
   case INIT_bytes:
-    strbuf_addf(out, ", .init = NNRT_from_payload, .payload = %" PRId64, payload_at(p, v));
+    strbuf_addf(out, ", .init = NNRT_from_payload, .payload = " MARK_NUMBER "%" PRId64,
+                payload_at(p, v));
     if (p->o->split_ranks) strbuf_add(out, ", .payload_part = true");
     return;
   case INIT_fill:
@@ -72,73 +73,80 @@ static void add_init(const Program *p, StrBuf *out, const Value *v) {
     return;
   case INIT_normal:
   case INIT_uniform:
-    strbuf_addf(out, ", .init = NNRT_from_%s, .a = %s, .b = %s, .init_seed = %" PRId64,
-                init->kind == INIT_normal ? "normal" : "uniform",
-                c_number(p->arena, DT_f64, init->fill), c_number(p->arena, DT_f64, init->to),
-                init->seed);
+    strbuf_addf(
+        out, ", .init = NNRT_from_%s, .a = %s, .b = %s, .init_seed = " MARK_NUMBER "%" PRId64,
+        init->kind == INIT_normal ? "normal" : "uniform", c_number(p->arena, DT_f64, init->fill),
+        c_number(p->arena, DT_f64, init->to), init->seed);
     return;
   }
 }
 
-static void add_tensor(const Program *p, StrBuf *out, const Value *v, const char *name,
+static void add_tensor(const Program *p, TableRows *rows, const Value *v, const char *name,
                        const char *role, bool param) {
-  strbuf_addf(out, "    {%s, NNRT_%s, NNRT_%s, ", c_string(p->arena, name), role,
+  StrBuf row = {.arena = p->arena}, *out = &row;
+  strbuf_addf(out, "{%s, NNRT_%s, NNRT_%s, ", repeats_string(p->arena, name), role,
               dtype_name[v->type->dtype]);
   add_shape(p, out, v);
   if (v->init && param) add_init(p, out, v);
   if (param && v->role == ROLE_input && !value_used(v)) strbuf_add(out, ", .unread = true");
   if (param && v->whole) strbuf_add(out, ", .every_step = true");
   if (!param && v->def && v->def->deferred) strbuf_add(out, ", .deferred = true");
-  strbuf_add(out, "},\n");
+  strbuf_add(out, "}");
+  vec_push(p->arena, rows, row.at);
 }
 
-static void add_tensors(const Program *p, StrBuf *out, const GraphCode *code) {
+static void add_tensors(Program *p, StrBuf *out, const GraphCode *code) {
   const Graph *g = code->g;
-  strbuf_addf(out, "static const NnrtTensor %s_tensors[] = {\n", code->name);
+  Arena *a = p->arena;
+  TableRows rows = {0}, ops = {0};
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
-    add_tensor(p, out, v, v->label ? v->label : v->name ? v->name : "", role_name[v->role], true);
+    add_tensor(p, &rows, v, v->label ? v->label : v->name ? v->name : "", role_name[v->role], true);
   }
   // Outputs are the results with a label.
   for (int i = 0; i < g->n_results; i++)
     if (g->results[i]->label)
-      add_tensor(p, out, g->results[i]->use.value, g->results[i]->label, "output", false);
-  strbuf_add(out, "};\n\n");
+      add_tensor(p, &rows, g->results[i]->use.value, g->results[i]->label, "output", false);
+  repeats_table(p, out, "NnrtTensor", str_format(a, "%s_tensors", code->name), &rows, FILL_start);
   // The names of ops, for errors and traces.
-  strbuf_addf(out, "static const char *const %s_ops[] = {\n", code->name);
   for (int i = 0; i < code->ops.n; i++)
-    strbuf_addf(out, "    %s,\n", c_string(p->arena, code->ops.at[i]));
-  if (code->ops.n == 0) strbuf_add(out, "    \"\",\n");
-  strbuf_add(out, "};\n\n");
+    vec_push(a, &ops, repeats_string(a, code->ops.at[i]));
+  if (code->ops.n == 0) vec_push(a, &ops, "\"\"");
+  repeats_table(p, out, "char", str_format(a, "%s_ops", code->name), &ops, FILL_start);
 }
 
 static bool has_place(const Value *v) {
   return dtype_class[v->type->dtype] == 'F' && !(v->def && v->def->kind == OP_constant);
 }
 
-static void add_value(StrBuf *out, int op, int number, const Value *v) {
-  strbuf_addf(out, "    {%d, %d, NNRT_%s, %s, %" PRId64 ", %" PRId64, op, number,
-              dtype_name[v->type->dtype], value_on_host(v) ? "true" : "false", type_count(v->type),
-              v->offset);
-  strbuf_addf(out, ", %d, %" PRId64 "},\n", v->slots > 1 ? v->slots : 0,
-              v->slots > 1 ? v->stride : 0);
+static void add_value(Program *p, TableRows *rows, int op, int number, const Value *v) {
+  int slots = v->slots > 1 ? v->slots : 0;
+  vec_push(p->arena, rows,
+           str_format(p->arena,
+                      "{" MARK_NUMBER "%d, %d, NNRT_%s, %s, %" PRId64 ", " MARK_NUMBER "%" PRId64
+                      ", %d, %" PRId64 "}",
+                      op, number, dtype_name[v->type->dtype], value_on_host(v) ? "true" : "false",
+                      type_count(v->type), v->offset, slots, slots ? v->stride : 0));
 }
 
 // Lists the operands and results of ops, except of collectives, which have results of other ranks,
 // and of pack, which may leave gaps.
-static void add_values(StrBuf *out, const GraphCode *code) {
-  strbuf_addf(out, "static const NnrtValue %s_values[] = {\n", code->name);
+static void add_values(Program *p, StrBuf *out, const GraphCode *code) {
+  TableRows rows = {0};
   for (int i = 0; i < code->made_of.n; i++) {
     const Op *op = code->made_of.at[i];
     if (!op || (op_info[op->kind].traits & COMM) || op->kind == OP_pack) continue;
     // Operands count from 1, results from -1.
     for (int k = 0; k < op->n_in; k++)
-      if (has_place(op->in[k].value)) add_value(out, i, k + 1, op->in[k].value);
+      if (has_place(op->in[k].value)) add_value(p, &rows, i, k + 1, op->in[k].value);
     for (int k = 0; k < op->n_out; k++)
-      if (has_place(op->out[k])) add_value(out, i, -k - 1, op->out[k]);
+      if (has_place(op->out[k])) add_value(p, &rows, i, -k - 1, op->out[k]);
   }
-  strbuf_addf(out, "    {%d, 0, NNRT_f32, false, 0, 0, 0, 0},\n};\n\n",
-              code->made_of.n); // end mark: of no op
+  // The end mark, of no op.
+  vec_push(p->arena, &rows,
+           str_format(p->arena, "{%d, 0, NNRT_f32, false, 0, 0, 0, 0}", code->made_of.n));
+  repeats_table(p, out, "NnrtValue", str_format(p->arena, "%s_values", code->name), &rows,
+                FILL_checks);
 }
 
 static void add_graph(StrBuf *out, const GraphCode *code) {
@@ -178,26 +186,33 @@ static const char *target_text(Arena *a, const TargetSpec *t) {
   return b.at;
 }
 
-void tables_emit(const Program *p, StrBuf *out) {
+static void add_fill(const Program *p, StrBuf *out, const char *name, FillTime when) {
+  if (p->fill[when].n) strbuf_addf(out, "static void %s(void) {\n%s}\n\n", name, p->fill[when].at);
+}
+
+void tables_emit(Program *p, StrBuf *out) {
   const BackendOptions *o = p->o;
   Arena *a = p->arena;
   // Arrays first; the program refers to them.
   add_tensors(p, out, &p->train);
-  add_values(out, &p->train);
+  add_values(p, out, &p->train);
   if (p->eval.g) add_tensors(p, out, &p->eval);
-  if (p->eval.g) add_values(out, &p->eval);
+  if (p->eval.g) add_values(p, out, &p->eval);
   // The holes of the model for --export, which weights fill.
   if (p->o->n_holes) {
-    strbuf_add(out, "static const NnrtHole holes[] = {\n");
+    TableRows rows = {0};
     for (int i = 0; i < p->o->n_holes; i++) {
       const ExportHole *h = &p->o->holes[i];
-      strbuf_addf(out, "    {%s, NNRT_%s, %" PRId64 ", %" PRId64 "},\n",
-                  c_string(p->arena, h->label), dtype_name[h->dtype], h->offset, h->length);
+      vec_push(a, &rows,
+               str_format(a, "{%s, NNRT_%s, " MARK_NUMBER "%" PRId64 ", %" PRId64 "}",
+                          repeats_string(a, h->label), dtype_name[h->dtype], h->offset, h->length));
     }
-    strbuf_add(out, "};\n\n");
+    repeats_table(p, out, "NnrtHole", "holes", &rows, FILL_start);
   }
   ranks_emit(p, out);
   bool has_model_values = model_values_emit(p, out);
+  add_fill(p, out, "fill", FILL_start);
+  add_fill(p, out, "fill_checks", FILL_checks);
   strbuf_add(out, "const NnrtProgram nnrt_program = {\n");
   strbuf_addf(out, "    .model = %s,\n", c_string(a, p->m->source ? p->m->source : ""));
   strbuf_addf(out, "    .plan = %s,\n", c_string(a, o->plan ? o->plan : "dp"));
@@ -211,6 +226,8 @@ void tables_emit(const Program *p, StrBuf *out) {
   add_graph(out, &p->train);
   if (p->eval.g) add_graph(out, &p->eval);
   if (has_model_values) strbuf_add(out, "    .model_program = model_program,\n");
+  if (p->fill[FILL_start].n) strbuf_add(out, "    .fill = fill,\n");
+  if (p->fill[FILL_checks].n) strbuf_add(out, "    .fill_checks = fill_checks,\n");
   strbuf_addf(out, "    .payload_bytes = %" PRId64 ",\n", p->payload_bytes);
   strbuf_addf(out, "    .n_prep = %d,\n", p->prep.n);
   strbuf_addf(out, "    .lr = %s,\n", c_number(a, DT_f64, o->lr));

@@ -33,35 +33,43 @@ typedef struct Tables {
   const Program *p;
   const ModelValues *values;
   int *row, n; // by value id: 1 + its row in the table of values; 0: none so far
-  StrBuf table, uses;
-  int n_uses;
+  TableRows table, uses;
 } Tables;
 
 static void add_value(Tables *t, const Value *v, const ModelValue *of) {
   const Type *whole = value_whole(v);
   const Layout *l = v->layout;
-  StrBuf *b = &t->table;
+  StrBuf row = {.arena = t->p->arena}, *b = &row;
   bool partial = false;
   for (int a = 0; l && a < l->n_axes; a++)
     partial |= l->axis[a].kind == SBP_P;
-  strbuf_addf(b, "    {%d, %" PRId64 ", NNRT_%s, %d, %d, %d, {", of->number, of->terms,
-              dtype_name[v->type->dtype], v->def ? -1 : v->index, partial, whole->ndim);
+  strbuf_addf(b, "{" MARK_NUMBER "%d, %" PRId64 ", NNRT_%s, " MARK_NUMBER "%d, %d, %d, {",
+              of->number, of->terms, dtype_name[v->type->dtype], v->def ? -1 : v->index, partial,
+              whole->ndim);
   for (int d = 0; d < whole->ndim; d++)
     strbuf_addf(b, "%s%" PRId64, d ? ", " : "", whole->dim[d]);
   strbuf_add(b, whole->ndim ? "}, {" : "0}, {");
   for (int a = 0; a < MAX_AXES; a++)
     strbuf_addf(b, "%s%d", a ? ", " : "",
                 l && a < l->n_axes && l->axis[a].kind == SBP_S ? l->axis[a].dim : -1);
-  strbuf_addf(b, "}, .offset = %" PRId64, v->offset);
+  strbuf_addf(b, "}, .offset = " MARK_NUMBER "%" PRId64, v->offset);
   if (v->slots > 1) strbuf_addf(b, ", .slots = %d, .stride = %" PRId64, v->slots, v->stride);
   if (value_on_host(v)) strbuf_add(b, ", .host = true");
   if (l && l->mesh && l->mesh->id) strbuf_addf(b, ", .mesh = %d", l->mesh->id);
-  strbuf_add(b, "},\n");
+  strbuf_add(b, "}");
+  vec_push(t->p->arena, &t->table, row.at);
 }
 
 // Whether `v` stands for a value of the model's program, and is in memory.
 static bool is_listed(const Tables *t, const Value *v) {
   return t->values->of[v->id].number != NO_MODEL_VALUE && v->offset >= 0;
+}
+
+static void add_row(Tables *t, int op, int of, int number, int value, bool late) {
+  vec_push(t->p->arena, &t->uses,
+           str_format(t->p->arena,
+                      "{" MARK_NUMBER "%d, " MARK_NUMBER "%d, %d, " MARK_NUMBER "%d, %s}", op, of,
+                      number, value, late ? "true" : "false"));
 }
 
 static void add_use(Tables *t, int op, int of, int number, const Value *v, bool late) {
@@ -70,9 +78,7 @@ static void add_use(Tables *t, int op, int of, int number, const Value *v, bool 
     add_value(t, v, &t->values->of[v->id]);
     t->row[v->id] = ++t->n;
   }
-  strbuf_addf(&t->uses, "    {%d, %d, %d, %d, %s},\n", op, of, number, t->row[v->id] - 1,
-              late ? "true" : "false");
-  t->n_uses++;
+  add_row(t, op, of, number, t->row[v->id] - 1, late);
 }
 
 static void add_uses(Tables *t, const GraphCode *code) {
@@ -99,8 +105,7 @@ static void add_uses(Tables *t, const GraphCode *code) {
       const Op *by = view_root(v, &skip)->def;
       add_use(t, i, of, k + 1, v, false);
       if (is_listed(t, v) || !by || !seen[by->id]) continue;
-      strbuf_addf(&t->uses, "    {%d, %d, %d, %d, false},\n", i, of, k + 1, -1 - first[by->id]);
-      t->n_uses++;
+      add_row(t, i, of, k + 1, -1 - first[by->id], false);
     }
     bool late = op_traits(op) & ACCUMULATES;
     for (int k = 0; !starts && k < op->n_out; k++) {
@@ -114,19 +119,19 @@ static void add_uses(Tables *t, const GraphCode *code) {
   }
 }
 
-bool model_values_emit(const Program *p, StrBuf *out) {
+bool model_values_emit(Program *p, StrBuf *out) {
   const Graph *g = p->train.g;
   const ModelValues *values = p->m->model_values;
-  Tables t = {.p = p, .values = values, .table = {.arena = p->arena}, .uses = {.arena = p->arena}};
+  Tables t = {.p = p, .values = values};
   if (!values || values->n_values != g->n_values || module_first_entry(p->m) != g) return false;
   t.row = arena_array(p->arena, int, g->n_values);
   add_uses(&t, &p->train);
   if (!t.n) return false;
-  strbuf_addf(out, "static const NnrtModelValue model_values[] = {\n%s};\n\n", t.table.at);
-  strbuf_addf(out, "static const NnrtModelUse model_uses[] = {\n%s};\n\n", t.uses.at);
+  repeats_table(p, out, "NnrtModelValue", "model_values", &t.table, FILL_checks);
+  repeats_table(p, out, "NnrtModelUse", "model_uses", &t.uses, FILL_checks);
   strbuf_add(out, "static const NnrtModelProgram model_program[] = {{\n");
   strbuf_add(out, "    .value = model_values,\n    .use = model_uses,\n");
-  strbuf_addf(out, "    .n_values = %d,\n    .n_uses = %d,\n", t.n, t.n_uses);
+  strbuf_addf(out, "    .n_values = %d,\n    .n_uses = %d,\n", t.n, t.uses.n);
   strbuf_addf(out, "    .n_numbers = %d,\n    .n_computed = %d,\n", values->n, values->n_computed);
   strbuf_addf(out, "    .fingerprint = UINT64_C(0x%016" PRIx64 "),\n}};\n\n", values->fingerprint);
   return true;

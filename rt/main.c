@@ -285,6 +285,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   const Flags *f = &run.flags;
   Why w;
   run.program = p;
+  if (p->fill) p->fill();
   nnrt_say_as(name, 0, false);
   nnrt_stacks_as(name);
   nnrt_signals_begin();
@@ -295,6 +296,8 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   nnrt_reserve_process();
   if (nnrt_device_special_run(p, &status)) return status;
   nnrt_flags_parse(&run.flags, argc, argv, p);
+  if (p->fill_checks && (f->check_values.given || f->check_against.given || f->check_write.given))
+    p->fill_checks();
   if (f->append.given) return nnrt_append(p, &f->append, &w) ? 0 : say_why(&w);
   if (f->verify.given) return verify(&run);
   check_places(p);

@@ -264,6 +264,9 @@ typedef struct NnrtProgram {
   int64_t batch;         // samples per step
   NnrtGraph train, eval; // eval.n_tensors is 0 without an eval graph
   const NnrtModelProgram *model_program; // NULL: the plan is not proved
+  // Tables whose rows repeat are filled by these functions; NULL: there are none.
+  void (*fill)(void);        // tensors, names of ops, holes: at the start
+  void (*fill_checks)(void); // values, for --check-values and --check-against
   // The deferred updates of a step of train, which the next step runs by nnrt_flush_deferred before
   // their results are used: [n_deferred].  A program that has them has only one NnrtRankProgram.
   void (*const *deferred)(NnrtRank *r);
@@ -359,6 +362,18 @@ void nnrt_run_end(NnrtRank *r, int i, int code);
   do {                                                                                             \
     if (!((p) = (call))) nnrt_fail(r, i, NNRT_LIBRARY);                                            \
   } while (0)
+
+// A function that fills tables once: long, and not worth the time of optimising it.
+#if defined __clang__
+#define NNRT_ONCE __attribute__((optnone, noinline))
+#elif defined __GNUC__
+#define NNRT_ONCE __attribute__((optimize("O0")))
+#else
+#define NNRT_ONCE
+#endif
+
+// "h.12.ln" of "h.%d.ln" and 12, until the process ends; "%%" is a percent sign.
+const char *nnrt_name(const char *format, const int64_t *numbers);
 
 // Arrays of sizes, strides and shapes for kernels.
 #define LIST(...) ((const int64_t[]){__VA_ARGS__})

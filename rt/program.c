@@ -18,6 +18,19 @@ const NnrtTask *nnrt_part_of(const NnrtSchedule *s, int piece) {
   return &s->part[s->order ? s->order[i] : i % s->n_parts];
 }
 
+const char *nnrt_name(const char *format, const int64_t *numbers) {
+  char *name = nnrt_must_append(NULL, "%s", "");
+  for (const char *s = format; *s;) {
+    size_t n = strcspn(s, "%");
+    name = nnrt_must_append(name, "%.*s", (int)n, s);
+    s += n;
+    if (*s && s[1] == '%') name = nnrt_must_append(name, "%%");
+    if (*s && s[1] == 'd') name = nnrt_must_append(name, "%lld", (long long)*numbers++);
+    if (*s) s += 2;
+  }
+  return name;
+}
+
 static uint64_t add_key(uint64_t key, const void *data, size_t n) {
   return nnrt_xxh64(data, (int64_t)n, key);
 }

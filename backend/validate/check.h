@@ -55,6 +55,7 @@ typedef struct Unit {
   const char *name;
   const char *type; // of the elements of a table; of a function of kernels.cu
   int64_t length;   // of a table; -1: as many as it lists
+  bool filled;      // a table: a function of the program fills it
   Cursor at;        // a function: its parameters; a table: its first element
   bool used;
   const char *text;          // UNIT_external: the assembler's text
@@ -114,7 +115,8 @@ typedef struct ProofText {
 // The fields of nnrt_program.
 typedef struct ProgramText {
   const char *model, *plan, *target, *version, *describe, *schedule, *lr_schedule;
-  const char *model_program;                                                       // name, or NULL
+  const char *model_program; // name, or NULL
+  const char *fill, *fill_checks;
   const char *mesh, *group, *move, *code, *code_of, *deferred, *holes, *constants; // names
   int64_t per_node, n_mesh, n_groups, n_moves, n_codes, n_deferred, n_holes, n_constants;
   int64_t ranks, micro_batches, split_rank, batch, payload_bytes, n_prep, seed;
@@ -198,6 +200,9 @@ bool loop_number_read(Cursor *at, LoopNumber *out);
 bool loop_open(Check *c, Cursor *at, LoopText *loop, bool *found);
 // The next iteration as text without i and at, from its first line; of no file: there is none.
 bool loop_next(Check *c, LoopText *loop, Cursor *out);
+// Reads the functions that fill tables, which become the text of their rows.
+bool tables_fill(Check *c);
+bool fill_check(Check *c); // nnrt_program calls each of them
 
 // nnrt_program and the tables of ranks (tables.c), compared with the module (tables_check.c).
 bool tables_read(Check *c);

@@ -15,6 +15,16 @@
 // with a macro for each place, at the offset of the iteration.  No macro of the text has small
 // letters.
 
+//
+// A table whose rows repeat is filled by a function of such lines:
+//
+//     static NnrtValue train_values[45];
+//     NNRT_ONCE static void train_values_fill(void) {
+//       train_values[0] = (NnrtValue){0, 1, NNRT_f32, false, 48, 4800, 0, 0};
+//       …
+//
+// It becomes the text of a constant table, which other readers read: {0, 1, NNRT_f32, …}, ….
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -107,6 +117,32 @@ static bool add_place(Check *c, const Cursor *at, const LoopText *loop, const CT
   return true;
 }
 
+// The name that a call of nnrt_name makes, after its parenthesis, as a string literal.
+static bool add_name(Check *c, Cursor *at, const LoopText *loop, StrBuf *out) {
+  const CToken format = cursor_next(at);
+  if (format.kind != C_string || !want(c, at, ", LIST(")) return unexpected(c, at, "a name");
+  bool first = true;
+  for (const char *p = format.at, *end = p + format.n; p < end; p++) {
+    if (*p != '%') {
+      strbuf_add_n(out, p, 1);
+      continue;
+    }
+    if (*++p == '%') {
+      strbuf_add(out, "%");
+      continue;
+    }
+    const Cursor before = *at;
+    LoopNumber number;
+    int64_t value;
+    if (*p != 'd' || (!first && !take(at, ",")) || !loop_number_read(at, &number))
+      return unexpected(c, at, "a number of the name");
+    if (!number_value(c, &before, loop, &number, &value)) return false;
+    strbuf_addf(out, "%" PRId64, value);
+    first = false;
+  }
+  return want(c, at, "))");
+}
+
 bool loop_next(Check *c, LoopText *loop, Cursor *out) {
   *out = (Cursor){0};
   if (++loop->i >= loop->times) return true;
@@ -129,10 +165,13 @@ bool loop_next(Check *c, LoopText *loop, Cursor *out) {
     if (place && place->number.kind != NUMBER_plain) {
       cursor_next(&at);
       if (!add_place(c, &before, loop, &t, place, &text)) return false;
+    } else if (name && take(&at, "nnrt_name(")) {
+      if (!add_name(c, &at, loop, &text)) return false;
     } else if (alone && loop_number_read(&at, &number)) {
       int64_t value;
       const CToken after = cursor_peek(&at);
-      if (!ctoken_is(&after, ",") && !ctoken_is(&after, ")") && !ctoken_is(&after, "}"))
+      if (!ctoken_is(&after, ",") && !ctoken_is(&after, ")") && !ctoken_is(&after, "}") &&
+          !ctoken_is(&after, "]"))
         return unexpected(c, &at, "the end of a number of the loop");
       if (!number_value(c, &before, loop, &number, &value)) return false;
       strbuf_addf(&text, "%" PRId64, value);
@@ -140,10 +179,113 @@ bool loop_next(Check *c, LoopText *loop, Cursor *out) {
       cursor_next(&at);
       strbuf_add_n(&text, t.at, (size_t)t.n);
     }
-    alone = ctoken_is(&t, "(") || ctoken_is(&t, ",") || ctoken_is(&t, "{") || ctoken_is(&t, "=");
+    alone = ctoken_is(&t, "(") || ctoken_is(&t, ",") || ctoken_is(&t, "{") || ctoken_is(&t, "=") ||
+            ctoken_is(&t, "[");
   }
   CFile *file = arena_one(c->arena, CFile);
   *file = (CFile){loop->body.file->path, text.at, text.at + text.n, c->arena};
   *out = (Cursor){file, text.at, loop->body.line};
+  return true;
+}
+
+// -- Tables --------------------------------------------------------------------------------------
+
+// "train_values[7] = (NnrtValue){…};" is row 7.
+static bool take_row(Check *c, Cursor *at, const Unit *u, int64_t row, StrBuf *out) {
+  const Cursor before = *at;
+  CToken name;
+  int64_t index;
+  if (!take(at, "%w[%i] =", &name, &index) || !ctoken_is(&name, u->name))
+    return unexpected(c, at, "a row of the table");
+  if (index != row || row >= u->length)
+    return mismatch(c, &before, "row %" PRId64 " is due here", row);
+  if (str_equal(u->type, TYPE_text)) {
+    const CToken text = cursor_next(at);
+    if (text.kind != C_string) return unexpected(c, &before, "a string");
+    strbuf_addf(out, "%.*s,\n", text.n, text.at);
+    return want(c, at, ";");
+  }
+  if (!want(c, at, "(") || !want_word(c, at, u->type, "the type of the row") || !want(c, at, ")"))
+    return false;
+  const char *from = cursor_peek(at).at;
+  if (!want(c, at, "{")) return false;
+  if (!take_block(at)) return mismatch(c, &before, "the row does not end");
+  strbuf_addf(out, "%.*s,\n", (int)(at->at - from), from);
+  return want(c, at, ";");
+}
+
+// Reads the function that fills a table; the table's text is its rows.
+static bool fill_table(Check *c, Unit *u) {
+  const Unit *function =
+      unit_find(c, &u->at, str_format(c->arena, "%s_fill", u->name), UNIT_function);
+  if (!function) return false;
+  Cursor at = function->at, inner;
+  StrBuf text = {.arena = c->arena};
+  int64_t row = 0;
+  c->function = function->name;
+  if (!want(c, &at, "(void) {")) return false;
+  while (!take(&at, "}")) {
+    LoopText loop;
+    bool found;
+    if (!loop_open(c, &at, &loop, &found)) return false;
+    if (!found && !take_row(c, &at, u, row++, &text)) return false;
+    if (!found) continue;
+    for (;;) {
+      if (!loop_next(c, &loop, &inner)) return false;
+      if (!inner.file) break;
+      while (cursor_peek(&inner).kind != C_end)
+        if (!take_row(c, &inner, u, row++, &text)) return false;
+    }
+    at = loop.after;
+  }
+  if (!want_equal(c, &function->at, row, u->length, "the number of rows")) return false;
+  strbuf_add(&text, "};\n");
+  CFile *file = arena_one(c->arena, CFile);
+  *file =
+      (CFile){str_format(c->arena, "%s/%s", c->dir, u->name), text.at, text.at + text.n, c->arena};
+  u->at = cursor_of(file);
+  u->length = -1;
+  c->function = NULL;
+  return true;
+}
+
+bool tables_fill(Check *c) {
+  for (int i = 0; i < c->units.n; i++)
+    if (c->units.at[i]->filled && !fill_table(c, c->units.at[i])) return false;
+  return true;
+}
+
+// Reads one of the two functions of nnrt_program, which call those of the tables.  `checks`: only
+// tables that checks of values read.
+static bool read_fill(Check *c, const char *name, bool checks) {
+  if (!name) return true;
+  const Unit *function = unit_find(c, NULL, name, UNIT_function);
+  if (!function) return false;
+  Cursor at = function->at;
+  c->function = name;
+  if (!want(c, &at, "(void) {")) return false;
+  while (!take(&at, "}")) {
+    const Cursor before = at;
+    CToken call;
+    if (!take(&at, "%w();", &call)) return unexpected(c, &at, "a table to fill");
+    const char *of = ctoken_text(&call, c->arena);
+    Unit *u = str_ends(of, "_fill")
+                  ? table_find(c->names, NAME_unit, str_copy_n(c->arena, of, strlen(of) - 5))
+                  : NULL;
+    if (!u || !u->filled) return mismatch(c, &before, "'%s' fills no table", of);
+    bool late = str_equal(u->type, "NnrtValue") || str_equal(u->type, "NnrtModelValue") ||
+                str_equal(u->type, "NnrtModelUse");
+    if (checks && !late) return mismatch(c, &before, "'%s' is read before it is filled", u->name);
+    u->filled = false;
+  }
+  c->function = NULL;
+  return true;
+}
+
+bool fill_check(Check *c) {
+  if (!read_fill(c, c->p.fill, false) || !read_fill(c, c->p.fill_checks, true)) return false;
+  for (int i = 0; i < c->units.n; i++)
+    if (c->units.at[i]->filled)
+      return mismatch(c, NULL, "nothing fills '%s'", c->units.at[i]->name);
   return true;
 }

@@ -96,6 +96,8 @@ static bool read_program(Check *c) {
       {"code_of", NULL, &p->code_of, NULL},
       {"deferred", NULL, &p->deferred, NULL},
       {"holes", NULL, &p->holes, NULL},
+      {"fill", NULL, &p->fill, NULL},
+      {"fill_checks", NULL, &p->fill_checks, NULL},
       {"constants", NULL, &p->constants, NULL},
       {"n_mesh", NULL, NULL, &p->n_mesh},
       {"n_groups", NULL, NULL, &p->n_groups},

@@ -80,6 +80,14 @@ static bool read_table(Check *c, Cursor *at, const CToken *name, const char *typ
          mismatch(c, at, "the table '%s' does not end", ctoken_text(name, c->arena));
 }
 
+// A table that a function fills: it is empty so far.
+static bool add_filled(Check *c, const CToken *name, const char *type, const Cursor *at,
+                       int64_t length) {
+  if (!add_unit(c, UNIT_table, name, type, *at, length)) return false;
+  c->units.at[c->units.n - 1]->filled = true;
+  return true;
+}
+
 // A constant that the assembler includes.
 static bool read_external(Check *c, Cursor *at, const char *text) {
   CToken type, name;
@@ -123,7 +131,8 @@ static bool read_program_unit(Check *c, Cursor *at) {
   if (ctoken_is(&next, "#") && !c->divided) return read_macro(c, at);
   if (take(at, "static void (*const %w[])(NnrtRank *r)", &name))
     return read_table(c, at, &name, TYPE_function, -1);
-  if (take(at, "static void %w", &name)) return read_function(c, at, UNIT_function, &name, NULL);
+  if (take(at, "static void %w", &name) || take(at, "NNRT_ONCE static void %w", &name))
+    return read_function(c, at, UNIT_function, &name, NULL);
   if (take(at, "NNRT_CLONES static void %w", &name))
     return read_function(c, at, UNIT_leaf, &name, NULL);
   if (take(at, "static int %w", &name)) return read_function(c, at, UNIT_fused, &name, NULL);
@@ -135,6 +144,10 @@ static bool read_program_unit(Check *c, Cursor *at) {
       take(at, "static const %w %w[%i]", &type, &name, &length) ||
       take(at, "const %w %w", &type, &name))
     return read_table(c, at, &name, ctoken_text(&type, c->arena), length);
+  if (take(at, "static const char *%w[%i];", &name, &length))
+    return add_filled(c, &name, TYPE_text, at, length);
+  if (take(at, "static %w %w[%i];", &type, &name, &length))
+    return add_filled(c, &name, ctoken_text(&type, c->arena), at, length);
   if (take(at, "__asm__(%s);", &text)) return read_external(c, at, text);
   return unexpected(c, at, "a macro, a function or a table");
 }

@@ -99,7 +99,8 @@ static bool validate(Check *c) {
     c->target = c->o->target.target;
   else if (!find_target(c))
     return false;
-  if (!read_files(c) || !units_read(c) || !tables_read(c)) return false;
+  if (!read_files(c) || !units_read(c) || !tables_fill(c) || !tables_read(c) || !fill_check(c))
+    return false;
   const TargetInfo *target = &target_info[c->target];
   if (!c->p.target || !str_starts(c->p.target, target->name))
     return mismatch(c, NULL, "the target is not %s", target->name);

@@ -136,6 +136,14 @@ static void parts_tile_the_whole(void **state) {
   assert_int_equal(nnrt_mesh_place(&mesh, 3), -1);
 }
 
+static void names_of_repeated_rows(void **state) {
+  (void)state;
+  static const int64_t numbers[] = {12, 0, -7, INT64_C(123456789012345)};
+  assert_string_equal(nnrt_name("", numbers), "");
+  assert_string_equal(nnrt_name("/h.%d/Add_3", numbers), "/h.12/Add_3");
+  assert_string_equal(nnrt_name("%d%%%d%%%%d %d.%d", numbers), "12%0%%d -7.123456789012345");
+}
+
 static void schedules(void **state) {
   (void)state;
   LrSchedule s;
@@ -344,6 +352,7 @@ TEST_GROUP(formats) {
       cmocka_unit_test(a_shuffle_is_fair),
       cmocka_unit_test(half_precision_rounds_to_even),
       cmocka_unit_test(parts_tile_the_whole),
+      cmocka_unit_test(names_of_repeated_rows),
       cmocka_unit_test(schedules),
       cmocka_unit_test(pieces_of_parts),
       cmocka_unit_test(strings_of_json),
