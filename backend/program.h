@@ -139,8 +139,8 @@ typedef struct Program {
   bool divided;
   Vec(Piece) calls;
   Vec(SourceFile) files; // beside program.c, in the order of the fingerprint
-  int loops;      // over equal calls and rows (repeats.c)
-  StrBuf fill[2]; // calls of the functions that fill tables, by FillTime
+  int loops;             // over equal calls and rows (repeats.c)
+  StrBuf fill[2];        // calls of the functions that fill tables, by FillTime
   Sources *sources;
 } Program;
 

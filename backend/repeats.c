@@ -137,6 +137,7 @@ static Form read_form(Lines *l, Table *forms, const Call *call, int *n_forms) {
 // follow those of the first at a constant distance.
 static int64_t value_in(const Lines *l, const Repeat *r, int h, int i) {
   int per_part = l->form[r->from + r->length].first - l->form[r->from].first;
+  if (!l->value.at) BUG("a loop without numbers has hole %d", h);
   return l->value.at[h + i * per_part];
 }
 

@@ -133,7 +133,7 @@ static bool add_name(Check *c, Cursor *at, const LoopText *loop, StrBuf *out) {
     }
     const Cursor before = *at;
     LoopNumber number;
-    int64_t value;
+    int64_t value = 0;
     if (*p != 'd' || (!first && !take(at, ",")) || !loop_number_read(at, &number))
       return unexpected(c, at, "a number of the name");
     if (!number_value(c, &before, loop, &number, &value)) return false;
@@ -168,7 +168,7 @@ bool loop_next(Check *c, LoopText *loop, Cursor *out) {
     } else if (name && take(&at, "nnrt_name(")) {
       if (!add_name(c, &at, loop, &text)) return false;
     } else if (alone && loop_number_read(&at, &number)) {
-      int64_t value;
+      int64_t value = 0;
       const CToken after = cursor_peek(&at);
       if (!ctoken_is(&after, ",") && !ctoken_is(&after, ")") && !ctoken_is(&after, "}") &&
           !ctoken_is(&after, "]"))
