@@ -288,8 +288,7 @@ static bool check_devices(Settings *s, const Cluster *c, Diag *d) {
   else if (given)
     diag_hint(d, "give --target cuda, or name a cluster of processors, such as --cluster cpu");
   else if (c->predicted_only)
-    diag_hint(d,
-              "nnaot has no target for these gpus: make only a plan with --emit plan");
+    diag_hint(d, "nnaot has no target for these gpus: make only a plan with --emit plan");
   else
     diag_hint(d, "compile with --target cuda, or make only a plan with --emit plan");
   return false;
