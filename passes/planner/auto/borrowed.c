@@ -18,8 +18,8 @@ bool can_lend(const Lender *l, const Point *at) {
   bool same_context =
       from->context == 1 || (from->context == at->context && from->along == at->along);
   // Costs in the loop do not depend on ZeRO-1; those of ZeRO-2 and 3 have collectives beside. Sums
-  // and updates with ZeRO-1 take no longer than without.
-  bool same_state = from->zero == 1 || (from->zero == 0 && at->zero == 0);
+  // and updates of few bytes may take longer with ZeRO-1 than without.
+  bool same_state = at->zero > 1 ? from->zero == 1 : from->zero == at->zero;
   // With one micro-batch, sums run beside.
   bool same_loop = from->micro_batches > 1 || at->micro_batches == 1;
   return same_inner && same_context && same_state && same_loop && from->experts == at->experts &&
@@ -47,8 +47,7 @@ static double sums_share(const Lender *l, const Point *at, const StepWork *w, co
 }
 
 static double update_share(const Lender *l, const Point *at) {
-  // Without ZeRO they take longer than the table's part of them.
-  double parts = l->at.zero && at->zero ? (double)l->at.replicas / at->replicas : 1;
+  double parts = at->zero ? (double)l->at.replicas / at->replicas : 1;
   return parts * l->at.tensor / at->tensor;
 }
 

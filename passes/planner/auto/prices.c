@@ -123,7 +123,8 @@ static void make_lender(Prices *p, const Point *at) {
     replicas /= 2;
   if (replicas < 2 || slices < (at->micro_batches > 1 ? 2 : 1)) return;
   Point q = *at;
-  q.stages = q.chunks = q.context = q.zero = 1;
+  q.stages = q.chunks = q.context = 1;
+  q.zero = at->zero > 1 ? 1 : at->zero;
   q.along = POINT_cp;
   q.replicas = (int)replicas;
   q.micro_batches = slices;
