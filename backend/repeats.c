@@ -24,8 +24,8 @@
 // the line's form.  A number that grows by the same step from part to part is a product with i,
 // else a column of a table; columns at a constant distance are one.
 //
-// Tables whose rows repeat are filled by functions of such lines, at the start of the program; a
-// name in them has a number for each run of digits that differs:
+// Functions of such lines fill tables of repeated rows, at the start of the program; a name in them
+// has a number for each run of digits that differs:
 //
 //     static const char *train_ops[37];
 //     NNRT_ONCE static void train_ops_fill(void) {
@@ -33,7 +33,7 @@
 //         train_ops[i * 2 + 7] = nnrt_name("linear  m.onnx:/h.%d/MatMul", LIST(i));
 //         …
 //
-// Parts of L lines repeat where line k has the form of line k + L.  Candidates for L are distances
+// Parts of L lines repeat if line k has the form of line k + L.  Candidates for L are distances
 // between lines with equal forms of the lines that follow.  Of all loops the one that saves most
 // text is made first, then those before and after it.
 
@@ -130,8 +130,7 @@ static Form read_form(Lines *l, Table *forms, const Call *call, int *n_forms) {
   return form;
 }
 
-// -- Numbers of a loop
-// -----------------------------------------------------------------------------
+// -- Numbers of a loop -------------------------------------------------------------------------
 
 // The value in part `i` of hole `h` of the first part.  Parts have equal forms, so their holes
 // follow those of the first at a constant distance.

@@ -264,7 +264,7 @@ typedef struct NnrtProgram {
   int64_t batch;         // samples per step
   NnrtGraph train, eval; // eval.n_tensors is 0 without an eval graph
   const NnrtModelProgram *model_program; // NULL: the plan is not proved
-  // Tables whose rows repeat are filled by these functions; NULL: there are none.
+  // Functions that fill tables of repeated rows; NULL: there are none.
   void (*fill)(void);        // tensors, names of ops, holes: at the start
   void (*fill_checks)(void); // values, for --check-values and --check-against
   // The deferred updates of a step of train, which the next step runs by nnrt_flush_deferred before

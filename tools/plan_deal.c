@@ -8,25 +8,14 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "planner/auto/deal.h"
 
 const char *const level_name[N_RECOMPUTE_LEVELS] = {"none", "attention", "layer"};
 
-// Interleaved has chunks, and zb-v two stages: more than one of each device.
-static bool find_kind(const char *name, StagedKind *out) {
-  for (int k = 0; k < N_STAGED_KINDS; k++)
-    if (!strcmp(name, staged_traits[k].name) && staged_stages((StagedKind)k, 2, 2) == 2) {
-      *out = (StagedKind)k;
-      return true;
-    }
-  return false;
-}
-
 bool deal_knows(const char *schedule) {
   StagedKind kind;
-  return find_kind(schedule, &kind);
+  return staged_kind_named(schedule, &kind);
 }
 
 bool deal_print(const UnitCosts *units, const DealAsked *asked, Arena *a, Diag *d) {
@@ -38,7 +27,8 @@ bool deal_print(const UnitCosts *units, const DealAsked *asked, Arena *a, Diag *
                    .memory = asked->memory > 0 ? asked->memory : INFINITY,
                    .per_stage_recompute = asked->recompute};
   Deal deal;
-  if (!find_kind(asked->schedule, &p.kind)) BUG("the schedule '%s' is none", asked->schedule);
+  if (!staged_kind_named(asked->schedule, &p.kind))
+    BUG("the schedule '%s' is none", asked->schedule);
   if (units->n < p.stages)
     return diag_error(d, NULL, "the model has %d units for %d stages", units->n, p.stages);
   if (!deal_find(&p, a, &deal))

@@ -386,7 +386,7 @@ const char *summary_command(const Summary *s) {
   return b.at;
 }
 
-// Adds what was asked of the compiler, and the hash of the plan.
+// Adds the plan, its hash, and the command.
 static void add_plan(StrBuf *b, const Summary *s, const Module *m, int ranks) {
   Arena *a = b->arena;
   strbuf_addf(b,

@@ -14,9 +14,8 @@
 //
 // with a macro for each place, at the offset of the iteration.  No macro of the text has small
 // letters.
-
 //
-// A table whose rows repeat is filled by a function of such lines:
+// A function of such lines fills a table of repeated rows:
 //
 //     static NnrtValue train_values[45];
 //     NNRT_ONCE static void train_values_fill(void) {

@@ -69,7 +69,7 @@ typedef struct Cluster {
   double host_update;  // bytes/s of offloaded states that a node's host updates; 0: devices do
   int prefetch;        // weights that are gathered ahead; 0: a gather blocks its rank
   int queues;          // of transfers; 0 and 2: moves to other segments have their own, 1: none
-  bool nccl;           // collectives cost what NCCL's choice costs (paths/nccl.h), not the least
+  bool nccl;           // collectives are priced by NCCL's choice (paths/nccl.h), not by the least
   bool nvls;           // switches of a node add up
   bool host_weights;   // offloaded weights stay in host memory in forward and backward, too
   bool half_comm;      // f32 values cross links in 16 bits

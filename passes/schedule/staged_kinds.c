@@ -3,6 +3,7 @@
 #include "schedule/staged_kinds.h"
 
 #include <limits.h>
+#include <string.h>
 
 const StagedTraits staged_traits[N_STAGED_KINDS] = {
 #define STAGED_KIND(kind, ...) [STAGED_##kind] = {__VA_ARGS__},
@@ -13,6 +14,16 @@ const StagedTraits staged_traits[N_STAGED_KINDS] = {
 // Of stage `stage` of `n_devices`, by a row's coefficients.
 static int linear(const int row[3], int n_devices, int stage) {
   return row[0] * (n_devices - stage) + row[1] * n_devices + row[2];
+}
+
+bool staged_kind_named(const char *name, StagedKind *out) {
+  for (int k = 0; k < N_STAGED_KINDS; k++) {
+    bool one_stage = staged_stages((StagedKind)k, 2, 2) == 2;
+    if (!one_stage || strcmp(staged_traits[k].name, name) != 0) continue;
+    *out = (StagedKind)k;
+    return true;
+  }
+  return false;
 }
 
 int staged_stages(StagedKind kind, int n_devices, int chunks) {

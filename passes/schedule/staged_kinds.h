@@ -30,6 +30,8 @@ typedef struct StagedTraits {
 
 extern const StagedTraits staged_traits[N_STAGED_KINDS];
 
+// Finds the kind of a name, of those with one stage on each device.
+bool staged_kind_named(const char *name, StagedKind *out);
 int staged_stages(StagedKind kind, int n_devices, int chunks);
 int staged_device(StagedKind kind, int n_devices, int stage);
 // Forwards of the first stage of a device that may run before its first backward, with those of its

@@ -6,7 +6,7 @@ from architecture_base import CLASSES, SIDE, Images, Large, Small, model
 
 
 def of_timm(label, name, rates="careful", wrapper=None, **sizes):
-    """name: of a model; or module.Class, where the model's own function takes no sizes."""
+    """name: of a model; or module.Class, if the model's own function takes no sizes."""
     def make():
         import importlib
         import timm

@@ -154,7 +154,7 @@ def lraspp():
 
 
 def backbone(*names):
-    """A small residual network whose last layers are returned by name."""
+    """A small residual network with its last layers returned by name."""
     from torchvision.models._utils import IntermediateLayerGetter
     from torchvision.models.resnet import BasicBlock, ResNet
     m = ResNet(BasicBlock, [1, 1, 1, 1])

@@ -103,7 +103,7 @@ static bool holds(const AutoSearch *s, const Point *p, const Candidate *c) {
   return ok;
 }
 
-// A chain whose layers are mixtures: each row goes to one of `experts` products.
+// A chain of mixtures: each row goes to one of `experts` products.
 static Module *mixtures(Arena *a, int width, int experts, int layers, Diag *d) {
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "module \"mixtures\" phase=typed\ngraph @main entry (%%x: f32[%d,%d] input \"x\"",
@@ -128,8 +128,8 @@ static Module *mixtures(Arena *a, int width, int experts, int layers, Diag *d) {
   return module_parse("mixtures.nn", b.at, b.n, d);
 }
 
-// Compiles every point of the model's space, whose bounds must hold, and compares the choice with
-// the best of them. Returns how many of those that can be made have expert ranks.
+// Compiles every point of the model's space, checks its bounds, and compares the choice with the
+// best of them. Returns how many of those that can be made have expert ranks.
 static int compare_with_all(Module *m, Common *common, int units, Diag *d) {
   ChooseOptions o = options(common, d);
   AutoSearch *s = auto_new(m, &o, common->a);
@@ -196,7 +196,7 @@ static void the_best_of_all_points_is_found(void **state) {
   }
 }
 
-// The same of mixtures, whose points have expert ranks: the bounds count each expert on one of
+// The same of mixtures. Their points have expert ranks: the bounds count each expert on one of
 // them.
 static void the_best_with_experts_is_found(void **state) {
   (void)state;

@@ -12,7 +12,7 @@
 
 #define LEAST_GAIN 0.99 // times the best so far: longer expectations are not worth a try
 
-// How many variants are compiled; and the ops of a model whose variants are compiled although
+// The most variants that are compiled; and the most ops of a model that gets variants although
 // something fits: each takes a fraction of a second.
 enum { MOST_TRIED = 48, MOST_OPS = 512 };
 

@@ -240,24 +240,119 @@ void plan_find_layers(lua_State *l, Arena *a, OpLists *out) {
   }
 }
 
-// layers(): as found before the first cut into pieces, with the pieces of their ops since.
+// -- Refusals ------------------------------------------------------------------------------------
+
+enum {
+  MAX_REFUSED = 100,
+  MOST_PLACES = 3, // of one reason
+};
+
+// Ends a reason: tells how many of its places were left out.
+static void end_reason(PlanProgram *p) {
+  if (p->n_places > MOST_PLACES) diag_more_places(p->box.d, p->n_places - MOST_PLACES);
+  p->reason = NULL;
+  p->n_places = 0;
+}
+
+void plan_refused_all(PlanProgram *p) {
+  end_reason(p);
+}
+
+// The part of the plan's text that a number of `numbers` is; NULL: the argument is no such table.
+static const Loc *number_loc(lua_State *l, int arg) {
+  const PlanProgram *p = program_of(l);
+  if (!p->given || !lua_istable(l, arg)) return NULL;
+  lua_getfield(l, arg, "column");
+  lua_Integer column = lua_tointeger(l, -1);
+  lua_pop(l, 1);
+  if (column < 1 || column > (lua_Integer)strlen(p->given)) return NULL;
+  return loc_source(p->box.arena, "--plan", 0, (int)column, p->given);
+}
+
+// Reports an error of the model, or of a number of the plan's text; the program continues, to find
+// more. Places with the message of the one before are reported together.
+static int refuse_at(lua_State *l, const Loc *loc, bool number, const char *text) {
+  PlanProgram *p = program_of(l);
+  // An alternative keeps its messages to itself.
+  if (!p->alternative && p->reason && str_equal(p->reason, text)) {
+    diag_place(p->box.d, loc, NULL, ++p->n_places <= MOST_PLACES);
+  } else {
+    if (!p->alternative) {
+      end_reason(p);
+      p->reason = str_copy(p->box.arena, text);
+      p->n_places = 1;
+    }
+    diag_error(p->box.d, loc, "%.*s", LUA_MESSAGE, text);
+    if (!number) diag_note(p->box.d, plan_line(l), "the plan asks for it here");
+  }
+  if (++p->n_refused < MAX_REFUSED) return 0;
+  if (!p->alternative) end_reason(p);
+  return FAIL(l, NULL, "these are enough");
+}
+
+// refuse(op, value or number, message)
+static int refuse(lua_State *l) {
+  bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
+  const Loc *number = number_loc(l, 1), *loc = number;
+  if (!number) loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
+  return refuse_at(l, loc, number, luaL_checkstring(l, 2));
+}
+
+// -- Layers --------------------------------------------------------------------------------------
+
+// The field of a number of the plan's text, which is at the top of the stack.
+static lua_Integer number_field(lua_State *l, const char *name, lua_Integer otherwise) {
+  lua_getfield(l, -1, name);
+  lua_Integer value = luaL_optinteger(l, -1, otherwise);
+  lua_pop(l, 1);
+  return value;
+}
+
+// Marks the layers of a number, which is at the top of the stack: of layers `first` to `last`, or
+// of all, the first n.  Errors are at the number.
+static void mark_layers(lua_State *l, bool *asked, int n_layers) {
+  lua_Integer n = number_field(l, "n", n_layers), first = number_field(l, "first", 1);
+  lua_Integer last = number_field(l, "last", n_layers);
+  const Loc *loc = number_loc(l, lua_gettop(l));
+  Arena *a = plan_sharding(l)->scratch;
+  const char *why = NULL;
+  if (first < 1 || last < 1 || last > n_layers)
+    why = str_format(a, "there is no layer %lld, there are %d",
+                     (long long)(first < 1 ? first : last), n_layers);
+  else if (n < 0 || n > last - first + 1)
+    why = str_format(a, "layers %lld to %lld are not %lld", (long long)first, (long long)last,
+                     (long long)n);
+  for (lua_Integer i = first; !why && i < first + n; i++) {
+    if (asked[i - 1]) why = str_format(a, "layer %lld is in an earlier number", (long long)i);
+    asked[i - 1] = true;
+  }
+  if (why) refuse_at(l, loc, loc != NULL, why);
+}
+
+// layers(numbers): as found before the first cut into pieces, with the pieces of their ops since;
+// with numbers (numbers(list)) those that they are of.
 static int list_layers(lua_State *l) {
   const PlanProgram *p = program_of(l);
   OpLists found = {0};
   bool known = p->layers && p->layers->known;
   if (!known) plan_find_layers(l, p->s->scratch, &found);
   const OpLists *all = known ? &p->layers->all : &found;
+  bool some = !lua_isnoneornil(l, 1), *asked = arena_array(p->s->scratch, bool, all->n + 1);
+  if (some) luaL_checktype(l, 1, LUA_TTABLE);
+  for (lua_Integer i = 1; some && lua_geti(l, 1, i) == LUA_TTABLE; i++, lua_pop(l, 1))
+    mark_layers(l, asked, all->n);
   lua_createtable(l, all->n, 0);
-  for (int i = 0; i < all->n; i++) {
+  for (int i = 0, listed = 0; i < all->n; i++) {
     const OpList *list = &all->at[i];
     int n = 0;
+    if (some && !asked[i]) continue;
     lua_createtable(l, list->n, 0);
     for (int k = 0; k < list->n; k++) {
       if (!plan_there(list->at[k])) continue;
       plan_push(l, list->at[k], PLAN_OPS);
       lua_rawseti(l, -2, ++n);
     }
-    lua_rawseti(l, -2, i + 1);
+    lua_rawseti(l, -2, ++listed);
   }
   return 1;
 }
@@ -387,58 +482,6 @@ static int products(lua_State *l) {
   for (int count = (int)least; count <= most; count++)
     n = push_products(l, product, 0, count, n);
   return 1;
-}
-
-enum {
-  MAX_REFUSED = 100,
-  MOST_PLACES = 3, // of one reason
-};
-
-// Ends a reason: tells how many of its places were left out.
-static void end_reason(PlanProgram *p) {
-  if (p->n_places > MOST_PLACES) diag_more_places(p->box.d, p->n_places - MOST_PLACES);
-  p->reason = NULL;
-  p->n_places = 0;
-}
-
-void plan_refused_all(PlanProgram *p) {
-  end_reason(p);
-}
-
-// The part of the plan's text that a number of `numbers` is; NULL: the argument is no such table.
-static const Loc *number_loc(lua_State *l, int arg) {
-  const PlanProgram *p = program_of(l);
-  if (!p->given || !lua_istable(l, arg)) return NULL;
-  lua_getfield(l, arg, "column");
-  lua_Integer column = lua_tointeger(l, -1);
-  lua_pop(l, 1);
-  if (column < 1 || column > (lua_Integer)strlen(p->given)) return NULL;
-  return loc_source(p->box.arena, "--plan", 0, (int)column, p->given);
-}
-
-// refuse(op, value or number, message): reports an error of the model; the program continues, to
-// find more. Places with the message of the one before are reported together.
-static int refuse(lua_State *l) {
-  PlanProgram *p = program_of(l);
-  bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
-  const Loc *number = number_loc(l, 1), *loc = number;
-  if (!number) loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
-  const char *text = luaL_checkstring(l, 2);
-  // An alternative keeps its messages to itself.
-  if (!p->alternative && p->reason && str_equal(p->reason, text)) {
-    diag_place(p->box.d, loc, NULL, ++p->n_places <= MOST_PLACES);
-  } else {
-    if (!p->alternative) {
-      end_reason(p);
-      p->reason = str_copy(p->box.arena, text);
-      p->n_places = 1;
-    }
-    diag_error(p->box.d, loc, "%.*s", LUA_MESSAGE, text);
-    if (!number) diag_note(p->box.d, plan_line(l), "the plan asks for it here");
-  }
-  if (++p->n_refused < MAX_REFUSED) return 0;
-  if (!p->alternative) end_reason(p);
-  return FAIL(l, NULL, "these are enough");
 }
 
 // replicated(op or value, message): warns that the plan leaves it whole on every rank.

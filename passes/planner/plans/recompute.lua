@@ -19,24 +19,7 @@ function numbers(list)
 end
 
 function model()
-  local all, done = layers(), {}
-  for _, number in ipairs(asked or { { n = #all } }) do
-    local first, last = number.first or 1, number.last or #all
-    if last > #all then
-      refuse(number, ("there is no layer %d, there are %d"):format(last, #all))
-    elseif number.n > last - first + 1 then
-      refuse(number, ("layers %d to %d are not %d"):format(first, last, number.n))
-    else
-      for i = first, first + number.n - 1 do
-        if done[i] then
-          refuse(number, ("layer %d is recomputed already"):format(i))
-          return
-        end
-        recompute(all[i])
-        done[i] = true
-      end
-    end
-  end
+  for _, layer in ipairs(layers(asked)) do recompute(layer) end
 end
 
 function step(axis)

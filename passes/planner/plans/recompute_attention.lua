@@ -20,23 +20,9 @@ end
 -- The ops of the layers that are asked for; nil: all ops.
 local function asked_ops()
   if not asked then return nil end
-  local all, done, found = layers(), {}, {}
-  for _, number in ipairs(asked) do
-    local first, last = number.first or 1, number.last or #all
-    if last > #all then
-      refuse(number, ("there is no layer %d, there are %d"):format(last, #all))
-    elseif number.n > last - first + 1 then
-      refuse(number, ("layers %d to %d are not %d"):format(first, last, number.n))
-    else
-      for i = first, first + number.n - 1 do
-        if done[i] then
-          refuse(number, ("layer %d is recomputed already"):format(i))
-          return found
-        end
-        done[i] = true
-        for _, op in ipairs(all[i]) do found[op] = true end
-      end
-    end
+  local found = {}
+  for _, layer in ipairs(layers(asked)) do
+    for _, op in ipairs(layer) do found[op] = true end
   end
   return found
 end

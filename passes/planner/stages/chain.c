@@ -15,11 +15,8 @@
 // -- Kinds ---------------------------------------------------------------------------------------
 
 StagedKind chain_kind(const char *schedule) {
-  for (int k = 0; schedule && k < N_STAGED_KINDS; k++) {
-    bool one_stage = staged_stages((StagedKind)k, 2, 2) == 2;
-    if (one_stage && !strcmp(staged_traits[k].name, schedule)) return (StagedKind)k;
-  }
-  return STAGED_1f1b;
+  StagedKind kind;
+  return schedule && staged_kind_named(schedule, &kind) ? kind : STAGED_1f1b;
 }
 
 int chain_early(const Chain *c, int stage) {
