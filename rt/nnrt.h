@@ -372,8 +372,8 @@ void nnrt_run_end(NnrtRank *r, int i, int code);
 #define NNRT_ONCE
 #endif
 
-// "h.12.ln" of "h.%d.ln" and 12, until the process ends; "%%" is a percent sign.
-const char *nnrt_name(const char *format, const int64_t *numbers);
+// "h.12.ln" of "h.%d.ln" and 12, for the caller to free; "%%" is a percent sign.
+char *nnrt_name(const char *format, const int64_t *numbers);
 
 // Arrays of sizes, strides and shapes for kernels.
 #define LIST(...) ((const int64_t[]){__VA_ARGS__})

@@ -18,7 +18,7 @@ const NnrtTask *nnrt_part_of(const NnrtSchedule *s, int piece) {
   return &s->part[s->order ? s->order[i] : i % s->n_parts];
 }
 
-const char *nnrt_name(const char *format, const int64_t *numbers) {
+char *nnrt_name(const char *format, const int64_t *numbers) {
   char *name = nnrt_must_append(NULL, "%s", "");
   for (const char *s = format; *s;) {
     size_t n = strcspn(s, "%");

@@ -139,9 +139,16 @@ static void parts_tile_the_whole(void **state) {
 static void names_of_repeated_rows(void **state) {
   (void)state;
   static const int64_t numbers[] = {12, 0, -7, INT64_C(123456789012345)};
-  assert_string_equal(nnrt_name("", numbers), "");
-  assert_string_equal(nnrt_name("/h.%d/Add_3", numbers), "/h.12/Add_3");
-  assert_string_equal(nnrt_name("%d%%%d%%%%d %d.%d", numbers), "12%0%%d -7.123456789012345");
+  static const char *const cases[][2] = {
+      {"", ""},
+      {"/h.%d/Add_3", "/h.12/Add_3"},
+      {"%d%%%d%%%%d %d.%d", "12%0%%d -7.123456789012345"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *name = nnrt_name(cases[i][0], numbers);
+    assert_string_equal(name, cases[i][1]);
+    free(name);
+  }
 }
 
 static void schedules(void **state) {
