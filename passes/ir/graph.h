@@ -417,6 +417,8 @@ void op_set_attr(Op *op, Attr attr);           // by name; the list or bytes are
 bool attr_same(const Attr *a, const Attr *b);  // of one kind; numbers by their bits
 bool op_same_attrs(const Op *a, const Op *b);  // of two ops of the same kind
 uint64_t attr_hash(uint64_t h, const Attr *a); // mixed into `h`
+// The same for a hash table: of constants of megabytes only some bytes count.
+uint64_t attr_bucket(uint64_t h, const Attr *a);
 
 // -- Text ------------------------------------------------------------------------------------
 

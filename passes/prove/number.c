@@ -140,7 +140,7 @@ static Entry **slot_of(const Numbers *n, const Op *op, const int *in) {
   int n_attrs;
   op_attr_specs(op->kind, &n_attrs);
   for (int i = 0; i < n_attrs; i++)
-    if (!is_of_part(op, i)) h = attr_hash(h, &op->attrs[i]);
+    if (!is_of_part(op, i)) h = attr_bucket(h, &op->attrs[i]);
   return &n->slot[(h ^ h >> 32) & (uint64_t)(n->n_slots - 1)];
 }
 

@@ -64,7 +64,7 @@ static int label_of(Labels *l, const Op *op) {
   int n;
   op_attr_specs(op->kind, &n);
   for (int i = 0; i < n; i++)
-    h = attr_hash(h, &op->attrs[i]);
+    h = attr_bucket(h, &op->attrs[i]);
   for (int i = 0; i < op->n_in; i++)
     h = hash_mix(h, (uint64_t)type_count(op->in[i].value->type));
   Label **bucket = &l->bucket[(h ^ h >> 32) % l->n_buckets], *at = *bucket;

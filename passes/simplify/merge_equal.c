@@ -50,7 +50,7 @@ int merge_equal(Graph *g) {
     int n;
     op_attr_specs(op->kind, &n);
     for (int i = 0; i < n; i++)
-      h = attr_hash(h, &op->attrs[i]);
+      h = attr_bucket(h, &op->attrs[i]);
     Entry **at = &slot[(h ^ h >> 32) & (uint64_t)(n_slots - 1)], *e = *at;
     while (e && !op_equal(e->op, op))
       e = e->next;
