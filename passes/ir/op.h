@@ -180,7 +180,8 @@ float half_to_float(uint16_t h);
 uint16_t double_to_half(double x);
 float bf16_to_float(uint16_t h);
 uint16_t double_to_bf16(double x);
-uint16_t float_to_bf16(float x); // the same, faster
+// The same for many, but finite numbers stay finite.
+void floats_to_bf16(const float *x, int64_t n, uint16_t *out);
 
 // Runs the reference of one op whose operands are given; allocates the results in `a`.
 bool op_evaluate(const Op *op, const Tensor *in, Tensor *out, const Box *box, Arena *a, Diag *d);

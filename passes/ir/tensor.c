@@ -44,12 +44,17 @@ uint16_t double_to_bf16(double x) {
   return round_to_16(x, 8, 7);
 }
 
-uint16_t float_to_bf16(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  if (isnan(x)) return double_to_bf16(x);
-  // The exponents are those of f32, so the lower half of the bits is rounded off.
-  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+void floats_to_bf16(const float *x, int64_t n, uint16_t *out) {
+  const uint32_t largest = 0x7f7f0000, infinity = 0x7f800000;
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t bits;
+    memcpy(&bits, &x[i], sizeof bits);
+    uint32_t size = bits & 0x7fffffff, sign = bits ^ size;
+    if (size > largest && size < infinity) size = largest;
+    // The exponents are those of f32, so the lower half of the bits is rounded off, ties to even.
+    out[i] = (uint16_t)((sign | (size + 0x7fff + (size >> 16 & 1))) >> 16);
+    if (size > infinity) out[i] = double_to_bf16(x[i]);
+  }
 }
 
 float half_to_float(uint16_t h) {

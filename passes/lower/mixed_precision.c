@@ -51,7 +51,6 @@
 // it again.  This pass sees the whole step, including backward and embeddings, so the residual
 // stream has 16 bits from its start, and each cast is shared by all its readers.
 
-#include <float.h>
 #include <math.h>
 
 #include "ir/analysis/rewrite.h"
@@ -184,11 +183,6 @@ static double within(double x, DType t) {
   return isfinite(x) && fabs(x) > largest ? copysign(largest, x) : x;
 }
 
-static float within_bf16(float x) {
-  const float largest = 0x1.fep127f;
-  return x > largest && x <= FLT_MAX ? largest : x < -largest && x >= -FLT_MAX ? -largest : x;
-}
-
 // Returns `v`, an original value, as type `to`, by its one cast.
 static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
   if (v->type->dtype == to) return v;
@@ -216,16 +210,18 @@ static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
     return *made = build_fill(&b, to, t->ndim, t->dim, within(attr_f(op, "value"), to));
   if (op && to == p->low && op->kind == OP_constant) {
     // A constant is rounded here, element by element.
-    Tensor from, low = tensor_new(p->scratch, type_new(p->g->module, to, t->ndim, t->dim));
-    constant_tensor(v, &from, p->scratch);
-    // Tables of positions have millions of elements.
-    bool is_f32 = from.type->dtype == DT_f32 && to == DT_bf16;
-    for (int64_t i = 0, n = type_count(t); i < n; i++)
-      if (is_f32)
-        ((uint16_t *)low.data)[i] = float_to_bf16(within_bf16(((const float *)from.data)[i]));
-      else
+    Arena *a = arena_new();
+    Tensor from, low = tensor_new(a, type_new(p->g->module, to, t->ndim, t->dim));
+    if (t->dtype == DT_f32 && to == DT_bf16) {
+      floats_to_bf16(op_attr(op, "value")->data.at, type_count(t), low.data);
+    } else {
+      constant_tensor(v, &from, a);
+      for (int64_t i = 0, n = type_count(t); i < n; i++)
         tensor_set_f(&low, i, within(tensor_f(&from, i), to));
-    return *made = build_constant(&b, low.type, low.data);
+    }
+    *made = build_constant(&b, low.type, low.data);
+    arena_free(a);
+    return *made;
   }
   p->n_casts++;
   return *made = build_cast(&b, v, to);
