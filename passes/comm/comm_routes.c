@@ -70,6 +70,13 @@ static const Layout *layout_as_is(Comm *c, const Value *v, const Type *whole, co
   return module_move_stays(c->m, whole, have, l) ? l : NULL;
 }
 
+// Whether a layout has partial sums on an axis where the other has none: they cannot come back.
+static bool splits_sums(const Layout *from, const Layout *want) {
+  for (int a = 0; from->mesh == want->mesh && a < want->n_axes; a++)
+    if (want->axis[a].kind == SBP_P && from->axis[a].kind != SBP_P) return true;
+  return false;
+}
+
 // The cost between two layouts of the tree. Some ranks of a parameter gather it among themselves:
 // otherwise a stage's ranks would have to send, before they begin, a value that only others have
 // begun to receive.
@@ -83,6 +90,7 @@ static double tree_cost(void *context, int from, int to) {
   if (station != want->mesh && p->tree->turn[station->id] > p->tree->turn[want->mesh->id])
     return INFINITY;
   const Layout *before = from < 0 ? p->tree->from->layout : p->tree->layouts.at[from];
+  if (splits_sums(before, want)) return INFINITY;
   return best_seconds(p->c, p->tree, p->whole, before, want, &hops);
 }
 
