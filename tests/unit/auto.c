@@ -8,11 +8,12 @@
 #include "planner/auto/evaluate.h"
 #include "planner/auto/space.h"
 #include "planner/plan/plan.h"
+#include "random_models.h"
 
 enum { RANKS = 4, ROWS = 16, SLICES = 2 };
 
 // A chain of products and GELUs: x (rows, width), `layers` of them, and the sum of squares.
-static Module *chain(Arena *a, const int *width, int layers, Diag *d) {
+static const char *chain(Arena *a, const int *width, int layers) {
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "module \"chain\" phase=typed\ngraph @main entry (%%x: f32[%d,%d] input \"x\"",
               ROWS, width[0]);
@@ -26,85 +27,11 @@ static Module *chain(Arena *a, const int *width, int layers, Diag *d) {
   strbuf_addf(&b, "  %%q = mul %%h%d, %%h%d\n  %%l = reduce_sum %%q axes=[0,1]\n", layers - 1,
               layers - 1);
   strbuf_add(&b, "  return output \"loss\" %l\n}\n");
-  return module_parse("chain.nn", b.at, b.n, d);
-}
-
-typedef struct Common {
-  Arena *a;
-  const char *cluster;
-} Common;
-
-// The options of passes that a plan decides, as nnaot has them.
-static const char *value_of(Arena *a, const char *pass, const char *option, const void *from) {
-  const struct {
-    const Plan *plan;
-    int64_t slices;
-    const char *cluster;
-  } *s = from;
-  StrBuf mesh = {.arena = a}, programs = {.arena = a};
-  strbuf_addf(&mesh, "acc:%d:time", (int)s->slices);
-  for (int i = 0; i < s->plan->n; i++) {
-    strbuf_addf(&mesh, "+%s:%d", s->plan->at[i].axis, (int)s->plan->at[i].size);
-    strbuf_addf(&programs, "%s%s", i ? "," : "", s->plan->at[i].program);
-  }
-  if (!strcmp(option, "mesh")) return mesh.at;
-  if (!strcmp(option, "plan")) return programs.at;
-  if (!strcmp(option, "cluster")) return s->cluster;
-  if (!strcmp(option, "unlimited")) return "true";
-  if (!strcmp(pass, "autodiff") && !strcmp(option, "apart")) return s->slices > 1 ? "true" : NULL;
-  return NULL;
-}
-
-static const char *text_of(const Common *common, Arena *a, const char *first, const char *plan,
-                           int64_t ranks, int64_t slices, Diag *d) {
-  Plan axes = {0};
-  if (!plan_parse(a, plan, ranks, &axes, d)) return NULL;
-  const struct {
-    const Plan *plan;
-    int64_t slices;
-    const char *cluster;
-  } from = {&axes, slices, common->cluster};
-  return pipeline_text(a, "train", first, 0, value_of, &from);
-}
-
-static const char *pipeline_of(void *context, const Candidate *c) {
-  const Common *common = context;
-  Diag *d = diag_new(stderr);
-  const char *text = text_of(common, common->a, NULL, c->plan, c->ranks, c->micro_batches, d);
-  diag_free(d);
-  return text;
-}
-
-static const char *table_pipeline_of(void *context, Arena *a, const char *plan, int64_t ranks,
-                                     int64_t slices, Diag *d) {
-  return text_of(context, a, "loss", plan, ranks, slices, d);
-}
-
-static ChooseOptions options(Common *common, Diag *d) {
-  return (ChooseOptions){.ranks = RANKS,
-                         .micro_batches = SLICES,
-                         .batch = ROWS,
-                         .cluster = cluster_read(common->a, common->cluster, "--cluster", d),
-                         .target = TARGET_cpu,
-                         .pipeline = pipeline_of,
-                         .tables = table_pipeline_of,
-                         .context = common};
-}
-
-// Prints the terms of a bound that is above what was built.
-static bool holds(const AutoSearch *s, const Point *p, const Candidate *c) {
-  Bound b = auto_bound_of(s, p);
-  bool ok = b.seconds <= c->seconds && b.lasting <= (double)c->needs.peak_bytes;
-  if (!ok)
-    print_message("%s: built %.9f s, %.0f bytes; bound %.9f: compute %.9f, fill %.9f, after %.9f; "
-                  "lasting %.0f; %s binds\n",
-                  c->plan, c->seconds, (double)c->needs.peak_bytes, b.seconds, b.compute, b.fill,
-                  b.after, b.lasting, bound_binds(&b));
-  return ok;
+  return b.at;
 }
 
 // A chain of mixtures: each row goes to one of `experts` products.
-static Module *mixtures(Arena *a, int width, int experts, int layers, Diag *d) {
+static const char *mixtures(Arena *a, int width, int experts, int layers) {
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "module \"mixtures\" phase=typed\ngraph @main entry (%%x: f32[%d,%d] input \"x\"",
               ROWS, width);
@@ -125,52 +52,193 @@ static Module *mixtures(Arena *a, int width, int experts, int layers, Diag *d) {
   strbuf_addf(&b, "  %%q = mul %%h%d, %%h%d\n  %%l = reduce_sum %%q axes=[0,1]\n", layers - 1,
               layers - 1);
   strbuf_add(&b, "  return output \"loss\" %l\n}\n");
-  return module_parse("mixtures.nn", b.at, b.n, d);
+  return b.at;
 }
 
-// Compiles every point of the model's space, checks its bounds, and compares the choice with the
-// best of them. Returns how many of those that can be made have expert ranks.
-static int compare_with_all(Module *m, Common *common, int units, Diag *d) {
-  ChooseOptions o = options(common, d);
-  AutoSearch *s = auto_new(m, &o, common->a);
-  assert_non_null(s);
+// A problem: a model, and what its plans are for.
+typedef struct Problem {
+  Arena *a;
+  const char *text; // of the model
+  const char *cluster;
+  Target target;
+  const char *dtype;     // of mixed precision; NULL: f32
+  int64_t micro_batches; // 0: open
+  double memory;         // of a device; 0: no limit
+} Problem;
+
+// A candidate's numbers, which decide options of passes.
+typedef struct Numbers {
+  const Problem *problem;
+  const Plan *plan;
+  int64_t slices, memory;
+} Numbers;
+
+// The options of passes that a plan decides, as nnaot has them.
+static const char *value_of(Arena *a, const char *pass, const char *option, const void *from) {
+  const Numbers *s = from;
+  const Problem *p = s->problem;
+  StrBuf mesh = {.arena = a}, programs = {.arena = a};
+  strbuf_addf(&mesh, "acc:%d:time", (int)s->slices);
+  for (int i = 0; i < s->plan->n; i++) {
+    strbuf_addf(&mesh, "+%s:%d", s->plan->at[i].axis, (int)s->plan->at[i].size);
+    strbuf_addf(&programs, "%s%s", i ? "," : "", s->plan->at[i].program);
+  }
+  if (!strcmp(option, "mesh")) return mesh.at;
+  if (!strcmp(option, "plan")) return programs.at;
+  if (!strcmp(option, "cluster")) return p->cluster;
+  if (!strcmp(option, "target")) return p->target == TARGET_cuda ? "cuda" : "cpu";
+  if (!strcmp(option, "unlimited")) return p->memory > 0 ? NULL : "true";
+  if (!strcmp(option, "memory") && s->memory) return str_format(a, "%lld", (long long)s->memory);
+  if (!strcmp(pass, "mixed_precision")) return p->dtype;
+  if (!strcmp(pass, "autodiff") && !strcmp(option, "apart")) return s->slices > 1 ? "true" : NULL;
+  return NULL;
+}
+
+static const char *text_of(const Problem *p, Arena *a, const char *first, const Candidate *c,
+                           Diag *d) {
+  Plan axes = {0};
+  if (!plan_parse(a, c->plan, c->ranks, &axes, d)) return NULL;
+  const Numbers from = {p, &axes, c->micro_batches, c->memory};
+  return pipeline_text(a, p->target == TARGET_cuda ? "train_cuda" : "train", first,
+                       p->dtype ? PIPELINE_LOW_PRECISION : 0, value_of, &from);
+}
+
+static const char *pipeline_of(void *context, const Candidate *c) {
+  const Problem *p = context;
+  Diag *d = diag_new(stderr);
+  const char *text = text_of(p, p->a, NULL, c, d);
+  diag_free(d);
+  return text;
+}
+
+static const char *table_pipeline_of(void *context, Arena *a, const char *plan, int64_t ranks,
+                                     int64_t slices, Diag *d) {
+  const Candidate c = {.plan = plan, .ranks = ranks, .micro_batches = slices};
+  return text_of(context, a, "loss", &c, d);
+}
+
+static ChooseOptions options(Problem *p, Diag *d) {
+  return (ChooseOptions){.ranks = RANKS,
+                         .micro_batches = p->micro_batches,
+                         .batch = ROWS,
+                         .cluster = cluster_read(p->a, p->cluster, "--cluster", d),
+                         .target = p->target,
+                         .pipeline = pipeline_of,
+                         .tables = table_pipeline_of,
+                         .context = p};
+}
+
+// Prints the terms of a bound that is above what was built.
+static bool holds(const AutoSearch *s, const Point *p, const Candidate *c) {
+  Bound b = auto_bound_of(s, p);
+  bool ok = b.seconds <= c->seconds && b.lasting <= (double)c->needs.peak_bytes;
+  if (!ok)
+    print_message("%s in %d: built %.9f s, %.0f bytes; bound %.9f: compute %.9f, fill %.9f, after "
+                  "%.9f, traffic %.9f; lasting %.0f; %s binds\n",
+                  c->plan, (int)c->micro_batches, c->seconds, (double)c->needs.peak_bytes,
+                  b.seconds, b.compute, b.fill, b.after, b.traffic, b.lasting, bound_binds(&b));
+  return ok;
+}
+
+// All points of a problem, compiled.
+typedef struct Brute {
+  Candidates made;
+  int points, broken; // broken: their bounds are above
+  int with_experts;   // of those made
+} Brute;
+
+static Brute brute_force(Problem *p, const Module *m, const ChooseOptions *o, int units) {
+  Brute b = {0};
+  AutoSearch *s = auto_new(m, o, p->a);
+  if (!s) fail_msg("no search, on %s:\n%s", p->cluster, p->text);
   Points points = {0};
   SpaceOptions space = {
-      RANKS, ROWS, SLICES, o.cluster->per_node, units, model_features(m, common->a), 0};
-  space_list(&space, common->a, &points);
-  double least = 0;
-  const char *best = NULL;
-  int made = 0, with_experts = 0;
+      RANKS, ROWS, p->micro_batches, o->cluster->per_node, units, model_features(m, p->a), 0};
+  space_list(&space, p->a, &points);
+  b.points = points.n;
   for (int k = 0; k < points.n; k++) {
-    Candidate c = {.plan = point_plan(common->a, &points.at[k]), .ranks = RANKS};
+    Candidate c = {.plan = point_plan(p->a, &points.at[k]), .ranks = RANKS};
     c.micro_batches = points.at[k].micro_batches;
-    candidate_make(m, &o, common->a, &c, NULL);
+    candidate_make(m, o, p->a, &c, NULL);
     if (!c.made) continue;
-    made++;
-    with_experts += points.at[k].experts > 1;
-    assert_true(holds(s, &points.at[k], &c));
-    if (!best || c.seconds < least) {
-      least = c.seconds;
-      best = c.plan;
-    }
+    b.broken += !holds(s, &points.at[k], &c);
+    b.with_experts += points.at[k].experts > 1;
+    vec_push(p->a, &b.made, c);
   }
   auto_end(s);
-  assert_true(made >= 8);
-  // The choice is no worse, and its certificate holds.
+  return b;
+}
+
+// Of those that fit; NULL: none does.
+static const Candidate *fastest(const Candidates *all, const ChooseOptions *o) {
+  const Candidate *best = NULL;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    bool fits = c->made && (!o->limited || needs_fit(&c->needs, o->cluster));
+    if (fits && (!best || c->seconds < best->seconds)) best = c;
+  }
+  return best;
+}
+
+// Compiles the other candidates that the search did not: it excluded them.
+static void make_excluded(const Problem *p, const Module *m, const ChooseOptions *o,
+                          const Candidates *all, Candidates *out) {
+  for (int i = 0; i < all->n; i++) {
+    Candidate c = {.plan = all->at[i].plan, .ranks = RANKS};
+    if (!all->at[i].excluded) continue;
+    c.micro_batches = all->at[i].micro_batches;
+    candidate_make(m, o, p->a, &c, NULL);
+    if (c.made) vec_push(p->a, out, c);
+  }
+}
+
+// Whether the choice is the best of all points, and its certificate holds. Prints it otherwise.
+static bool is_best(Problem *p, const Module *m, const ChooseOptions *o, Brute *b) {
   Candidates all = {0};
   Certificate certificate;
   Module *result;
-  int chosen = choose_plan(m, &o, common->a, &all, &certificate, &result);
-  assert_true(chosen >= 0);
-  double taken = all.at[chosen].seconds;
-  if (taken > 1.01 * least)
-    print_message("%s, %d units: %s takes %.9f s, and %s %.9f\n", common->cluster, units,
-                  all.at[chosen].plan, taken, best, least);
-  assert_true(taken <= 1.01 * least); // of about equal ones, the one that shares the work
-  assert_true(certificate.best <= least * (1 + 1e-9));
-  assert_true(certificate.bound <= least * (1 + 1e-9));
-  assert_int_equal(certificate.points, points.n);
-  return with_experts;
+  int chosen = choose_plan(m, o, p->a, &all, &certificate, &result);
+  make_excluded(p, m, o, &all, &b->made);
+  const Candidate *best = fastest(&b->made, o);
+  if (!best) return true;
+  double least = best->seconds;
+  // Of about equal ones, the one that shares the work.
+  bool ok = chosen >= 0 && all.at[chosen].seconds <= 1.01 * least &&
+            certificate.best <= least * (1 + 1e-9) && certificate.bound <= least * (1 + 1e-9) &&
+            certificate.points == b->points;
+  if (ok) return true;
+  const Candidate none = {.plan = "none"}, *taken = chosen >= 0 ? &all.at[chosen] : &none;
+  print_message("%s, %s, %s, memory %.0f: %s in %d takes %.9f s, and %s in %d %.9f; certificate: "
+                "best %.9f, bound %.9f, %d points\n",
+                p->cluster, p->target == TARGET_cuda ? "cuda" : "cpu", p->dtype ? p->dtype : "f32",
+                p->memory, taken->plan, (int)taken->micro_batches, taken->seconds, best->plan,
+                (int)best->micro_batches, least, certificate.best, certificate.bound,
+                certificate.points);
+  return false;
+}
+
+static Module *module_of(const Problem *p) {
+  Heard *h = heard_new();
+  Module *m = module_parse("model.nn", p->text, strlen(p->text), h->d);
+  if (!m) heard(h, "no message");
+  assert_non_null(m);
+  heard_free(h);
+  return m;
+}
+
+// The number of plans with expert ranks that were made.
+static int check_model(const char *cluster, const char *text, int units, Arena *a) {
+  Heard *h = heard_new();
+  Problem p = {.a = a, .text = text, .cluster = cluster, .micro_batches = SLICES};
+  Module *m = module_of(&p);
+  ChooseOptions o = options(&p, h->d);
+  Brute b = brute_force(&p, m, &o, units);
+  assert_true(b.made.n >= 8);
+  assert_int_equal(b.broken, 0);
+  assert_true(is_best(&p, m, &o, &b));
+  module_free(m);
+  heard_free(h);
+  return b.with_experts;
 }
 
 static void the_best_of_all_points_is_found(void **state) {
@@ -184,15 +252,10 @@ static void the_best_of_all_points_is_found(void **state) {
                {"cpu:1x4", 5, {32, 512, 16, 1024, 64, 8, 0}},
                {"cpu:2x2", 4, {4096, 128, 4096, 128, 512, 0, 0}}};
   for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
-    Heard *h = heard_new();
-    Common common = {arena_new(), model[i].cluster};
-    Module *m = chain(common.a, model[i].width, model[i].layers, h->d);
-    if (!m) heard(h, "no message");
-    assert_non_null(m);
-    assert_int_equal(compare_with_all(m, &common, model[i].layers, h->d), 0);
-    module_free(m);
-    arena_free(common.a);
-    heard_free(h);
+    Arena *a = arena_new();
+    const char *text = chain(a, model[i].width, model[i].layers);
+    assert_int_equal(check_model(model[i].cluster, text, model[i].layers, a), 0);
+    arena_free(a);
   }
 }
 
@@ -205,20 +268,85 @@ static void the_best_with_experts_is_found(void **state) {
     int width, layers;
   } model[] = {{"h100:1x4", 64, 3}, {"h100:2x2", 1024, 2}, {"cpu:2x2", 256, 2}};
   for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
-    Heard *h = heard_new();
-    Common common = {arena_new(), model[i].cluster};
-    Module *m = mixtures(common.a, model[i].width, 4, model[i].layers, h->d);
-    if (!m) heard(h, "no message");
-    assert_non_null(m);
-    assert_true(compare_with_all(m, &common, 2 * model[i].layers, h->d) >= 4);
-    module_free(m);
-    arena_free(common.a);
-    heard_free(h);
+    Arena *a = arena_new();
+    const char *text = mixtures(a, model[i].width, 4, model[i].layers);
+    assert_true(check_model(model[i].cluster, text, 2 * model[i].layers, a) >= 4);
+    arena_free(a);
   }
 }
 
-// The text of every point is read back as that point; a model without a subject has no points of
-// it.
+static int count_units(const char *text) {
+  int n = 0;
+  for (const char *at = text; (at = strstr(at, "= linear ")); at++)
+    n++;
+  return n;
+}
+
+static int compare_bytes(const void *x, const void *y) {
+  int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+  return (a > b) - (a < b);
+}
+
+// A limit that some of the plans exceed.
+static double some_memory(Arena *a, const Candidates *all, unsigned *state) {
+  int64_t *bytes = arena_array(a, int64_t, all->n);
+  for (int i = 0; i < all->n; i++)
+    bytes[i] = all->at[i].needs.peak_bytes;
+  qsort(bytes, (size_t)all->n, sizeof *bytes, compare_bytes);
+  return (double)bytes[random_below(state, all->n)];
+}
+
+// Compares the search with brute force for one random model. Returns whether all is well.
+static bool random_model_is_best(unsigned seed, int *n_made) {
+  static const char *const cluster[] = {"h100:1x4",      "h100:2x2", "cpu:1x4", "cpu:2x2",
+                                        "v100-dgx1:1x4", "a100:2x2", "b200:1x4"};
+  unsigned state = seed * 2246822519u + 7;
+  Heard *h = heard_new();
+  Problem p = {.a = arena_new(), .micro_batches = SLICES};
+  p.cluster = cluster[random_below(&state, sizeof cluster / sizeof *cluster)];
+  p.target = random_below(&state, 2) ? TARGET_cuda : TARGET_cpu;
+  p.dtype = random_below(&state, 2) ? "bf16" : NULL;
+  p.text = random_model(seed, &(RandomModel){ROWS, 6}, p.a);
+  Module *m = module_of(&p);
+  ChooseOptions o = options(&p, h->d);
+  Brute b = brute_force(&p, m, &o, count_units(p.text));
+  *n_made += b.made.n;
+  bool ok = !b.broken && is_best(&p, m, &o, &b);
+  // The same with less memory.
+  Cluster less = *o.cluster;
+  less.memory = p.memory = some_memory(p.a, &b.made, &state);
+  o.cluster = &less;
+  o.limited = true;
+  ok &= is_best(&p, m, &o, &b);
+  if (!ok) print_message("seed %u:\n%s\n", seed, p.text);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+  return ok;
+}
+
+// `test_unit auto 200` tries so many models, and `test_unit auto 7-9` those of these seeds. A few
+// are a test of their own, unit_auto_models: searches with little memory take seconds.
+static void the_best_of_random_models_is_found(void **state) {
+  (void)state;
+  // Gradients that are one value; a price too high by far; a route to partial sums; 16-bit weights.
+  static const unsigned found[] = {92, 104, 140, 173};
+  int from = 1, to = 0, n = 0, failed = 0, made = 0;
+  int numbers = sscanf(group_option, "%d-%d", &from, &to);
+  if (numbers == 1) {
+    to = from;
+    from = 1;
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++, n++)
+      failed += !random_model_is_best(found[i], &made);
+  }
+  for (int i = from; i <= to; i++, n++)
+    failed += !random_model_is_best((unsigned)i, &made);
+  print_message("%d models, %d plans compiled, %d models failed\n", n, made, failed);
+  assert_true(made >= 8 * n);
+  assert_int_equal(failed, 0);
+}
+
+// The text of every point is read back as that point.
 static void texts_of_points_are_read_back(void **state) {
   (void)state;
   static const ModelFeatures has[] = {
@@ -272,6 +400,7 @@ TEST_GROUP(auto) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_best_of_all_points_is_found),
       cmocka_unit_test(the_best_with_experts_is_found),
+      cmocka_unit_test(the_best_of_random_models_is_found),
       cmocka_unit_test(texts_of_points_are_read_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

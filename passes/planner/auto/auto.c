@@ -18,9 +18,9 @@
 #define SEARCHED   1.5  // times the best: the most that a search improves on named plans
 
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
-// their layers differ too much from each other, and from the ends, for tables to be right.
+// their layers differ too much from each other, and from the ends, for tables to be right: all
+// plans are built that may be the best by their bounds.
 enum { MOST_BUILT = 8, SMALL_OPS = 128, MOST_SMALL = 32 };
-#define SMALL_ERR 0.5
 
 // Errors of estimates, as factors: the seconds of those with as many parts
 // of the model, stages or chunks, and the same ZeRO; the bytes of those of a schedule. It corrects
@@ -261,6 +261,11 @@ static void raise_tier(AutoSearch *s, int i) {
     status = price_point(s, &p->at, to == TIER_closed, &p->seconds);
   }
   p->tier = to;
+  // Bytes of small models are estimated badly, and a compilation takes milliseconds.
+  if (status == PRICE_unfit && is_small(s)) {
+    p->seconds = estimate_find(s->work, s->o->cluster, &p->at).seconds;
+    status = PRICE_known;
+  }
   p->dropped = status != PRICE_known;
   s->n_unlikely += status == PRICE_unfit;
   s->n_refused += status == PRICE_refused;
@@ -270,10 +275,12 @@ static void raise_tier(AutoSearch *s, int i) {
 void auto_build(AutoSearch *s, Candidates *all) {
   bool small = is_small(s);
   while (s->n_heap && s->n_built < (small ? MOST_SMALL : MOST_BUILT) && !choice_ends(s->o, all)) {
-    double best = least_fitting(all), err = fmax(s->err, small ? SMALL_ERR : ERR);
-    if (best > 0 && best <= key_of(s, &s->points.at[s->heap[0]]) * (1 - err)) break;
+    double best = least_fitting(all), err = fmax(s->err, ERR);
+    bool ends = best > 0 && best <= key_of(s, &s->points.at[s->heap[0]]) * (1 - err);
+    if (ends && !small) break;
     int i = heap_pop(s);
     Priced *p = &s->points.at[i];
+    if (small && best > 0 && best <= p->bound.seconds) continue;
     if (p->tier < TIER_priced)
       raise_tier(s, i);
     else if (!is_tried(all, &p->at))

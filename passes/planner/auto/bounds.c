@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "least_work.h"
+
 double ring_seconds(const Cluster *c, double bytes, int n, int stride) {
   if (n <= 1) return 0;
   int within = c->per_node / stride; // of the ring's ranks that a node has
@@ -13,15 +15,6 @@ double ring_seconds(const Cluster *c, double bytes, int n, int stride) {
   int nodes = (n + within - 1) / within;
   double adapters = (double)within * c->nics / c->per_node;
   return bytes * (nodes - 1) / nodes / adapters * cluster_fastest_across(c).beta;
-}
-
-// The least time of a pipeline: of its last stage, with share x of the work, after the forwards of
-// the first micro-batch through all others; or of these. Seconds as if one stage did all.
-static double least_pipeline(double work, double lead, int stages) {
-  double others = work / (stages - 1);
-  double x = (others - lead) / (work - lead + others);
-  x = fmin(fmax(x, 0), 1);
-  return fmax(lead * (1 - x) + work * x, others * (1 - x));
 }
 
 double own_weights(const StepWork *w, const Point *p, double all) {
@@ -46,6 +39,16 @@ static double least_after(const StepWork *w, const Cluster *c, const Point *p) {
   return update + (p->zero ? sums : 2 * sums);
 }
 
+// The seconds of collectives in the loop, if one stage had all weights: ZeRO-2 and 3 add up
+// gradients in every micro-batch, and ZeRO-3 gathers weights before, once at least.
+static double least_traffic(const StepWork *w, const Cluster *c, const Point *p) {
+  if (p->zero < 2) return 0;
+  double bytes = w->gradients * (c->half_comm ? 0.5 : 1);
+  if (p->zero == 3) bytes += w->low_weights;
+  bytes = own_weights(w, p, bytes) * step_slices(w, p->micro_batches) / p->tensor;
+  return ring_seconds(c, bytes, p->replicas, p->tensor);
+}
+
 static double lasting_bytes(const StepWork *w, const Point *p) {
   double weights = w->weights, states = w->states, gradients = w->gradients;
   // With ZeRO, weights in f32 may be divided as well, beside a whole copy in 16 bits.
@@ -57,25 +60,21 @@ static double lasting_bytes(const StepWork *w, const Point *p) {
 }
 
 Bound bound_find(const StepWork *w, const Cluster *c, const Point *p) {
-  double flops = 0, peak = w->narrow ? fmax(c->half, c->f32) : c->f32;
-  for (int i = 0; i < N_WORK_PHASES; i++)
-    flops += w->product_flops[i];
-  double of_stage = peak * (double)point_inside(p);
-  double work = flops * (double)w->batches / of_stage, after = least_after(w, c, p);
-  double lead = w->product_flops[PHASE_OF_forward] / of_stage / (double)p->micro_batches;
-  Bound b = {.compute = work / p->stages, .lasting = lasting_bytes(w, p)};
-  // Chunks begin earlier, and each stage has some of them first.
-  if (p->stages > 1 && p->chunks == 1)
-    b.fill = fmax(least_pipeline(work, lead, p->stages) - b.compute, 0);
+  double after = least_after(w, c, p);
+  LeastWork work = least_work(w, c, p, after);
+  Bound b = {.compute = work.loop / p->stages, .lasting = lasting_bytes(w, p)};
   b.after = after / p->stages;
+  b.fill = fmax(work.step - b.compute - b.after, 0);
   // One micro-batch without stages: sums run beside backward.
   bool beside = p->stages == 1 && step_slices(w, p->micro_batches) <= 1;
-  b.seconds = b.compute + (beside ? 0 : fmax(b.fill, b.after));
-  if (beside) b.seconds = fmax(b.compute, b.after);
+  b.seconds = beside ? fmax(b.compute, b.after) : b.compute + b.fill + b.after;
+  b.traffic = least_traffic(w, c, p) / p->stages;
+  b.seconds = fmax(b.seconds, b.traffic + b.after);
   return b;
 }
 
 const char *bound_binds(const Bound *b) {
+  if (b->traffic > b->compute + b->fill) return "traffic";
   if (b->compute >= b->fill && b->compute >= b->after) return "compute";
   return b->fill >= b->after ? "fill" : "after";
 }

@@ -2,16 +2,17 @@
 // all the time. Each term is a field, so that a report can say which one binds.
 //
 //     GPT-3 175B, 1,024 H200s, pp_zb_h1=16,zero1=16,sp=4 in 64 micro-batches
-//         compute   products, at the peak of the devices, divided among all ranks        2,136 ms
-//         fill      the last stage waits for the first micro-batch                          34 ms
-//         after     sums of gradients and updates, after the last micro-batch              151 ms
+//         compute   products and attention, divided among all ranks (least_work.h)       2,215 ms
+//         fill      stages wait for each other                                              83 ms
+//         after     sums of gradients and updates, after the last micro-batch               96 ms
+//         traffic   sums of gradients and gathers of weights in the loop, of ZeRO-2 and 3
 //
 // Why they hold: a product is computed at least once, and its parts take their share of the flops
-// at the peak at least; the slowest stage does at least the mean. Sums after the loop start when
-// their stage has done its last micro-batch, and carry the bytes of all gradients over the adapters
-// of a node, or the links of its devices. Weights and states are divided among the ranks of a
-// stage that do not replicate them: those of experts among expert ranks, on which all others are
-// replicated, as on context ranks.
+// at the speed of their size at least; the slowest stage does at least the mean. Sums after the
+// loop start when their stage has done its last micro-batch, and carry the bytes of all gradients
+// over the adapters of a node, or the links of its devices. Weights and states are divided among
+// the ranks of a stage that do not replicate them: those of experts among expert ranks, on which
+// all others are replicated, as on context ranks.
 
 #ifndef BOUNDS_H
 #define BOUNDS_H
@@ -20,7 +21,8 @@
 #include "step_work.h"
 
 typedef struct Bound {
-  double compute, fill, after; // seconds
+  double compute, fill, after; // seconds, one after the other
+  double traffic;              // seconds of collectives beside these, but `after`
   double seconds;              // of a step: no plan is below
   double lasting;              // bytes of the rank with the most
 } Bound;

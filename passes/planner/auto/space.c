@@ -9,7 +9,7 @@ static bool divides(int64_t n, int64_t of) {
 }
 
 // Adds the point with each kind of schedule that its numbers allow.
-static void add_kinds(Arena *a, const Point *p, Points *out) {
+static void add_kinds(const SpaceOptions *o, Arena *a, const Point *p, Points *out) {
   for (int kind = 0; kind < N_POINT_KINDS; kind++) {
     Point q = *p;
     q.kind = (PointKind)kind;
@@ -17,6 +17,7 @@ static void add_kinds(Arena *a, const Point *p, Points *out) {
     if (kind != POINT_1f1b && (q.stages == 1 || q.micro_batches == 1)) continue;
     // Chunks run in rounds of as many micro-batches as there are stages.
     if (q.chunks > 1 && !divides(q.stages, q.micro_batches)) continue;
+    if (q.stages * q.chunks > o->units) continue;
     vec_push(a, out, q);
   }
 }
@@ -32,7 +33,7 @@ static void add_slices(const SpaceOptions *o, Arena *a, Point p, Points *out) {
     if (rows > 0 && !divides(m, rows)) continue;
     if (!o->micro_batches && p.stages > 1 && m < p.stages) continue;
     p.micro_batches = m;
-    add_kinds(a, &p, out);
+    add_kinds(o, a, &p, out);
   }
 }
 

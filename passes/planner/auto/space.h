@@ -24,7 +24,7 @@ typedef struct SpaceOptions {
   int64_t rows;          // of a batch; 0: unknown, and not divided then
   int64_t micro_batches; // 0: open
   int per_node;          // devices of a node
-  int units;             // the most stages: products and lookups of the model
+  int units;             // the most stages, of all chunks: products and lookups of the model
   ModelFeatures has;     // without a subject there are no points for it
   int capacity;          // of points with expert ranks
 } SpaceOptions;

@@ -33,18 +33,30 @@ typedef struct KernelWork {
   bool narrow;
 } KernelWork;
 
+#define ATTENTION_BACK 2.5 // flops of its backward, by those of its forward (ir/analysis/work.c)
+
+// Products with weights, or of attention, that have the same flops. No plan computes less.
+typedef struct ProductWork {
+  double flops; // of one, and all rows; of a forward of attention
+  bool narrow, attended;
+  int n[N_WORK_PHASES];
+  double weight_bytes[N_WORK_PHASES]; // of one, at least; as in KernelWork
+  // Forwards in series (series.h), and the most of one group that is not.
+  int n_series, n_group;
+} ProductWork;
+
 typedef struct StepWork {
   Vec(KernelWork) kernels;
-  // Of products with weights alone: no plan computes less.
-  double product_flops[N_WORK_PHASES];
-  bool narrow;                       // some products are in 16 bits
-  int units;                         // forward ops that read a matrix of weights
-  int products;                      // of a forward
-  double reduced;                    // bytes of the smaller ends of these products, of all rows
-  double largest;                    // bytes of the largest result of a product, of all rows
-  double saved;                      // bytes from forward to backward, of all rows
+  Vec(ProductWork) sizes;
+  Vec(int) chain; // the sizes of forwards, in order; none unless all are in series
+  bool narrow;    // some products are in 16 bits
+  int units;      // forward ops that read a matrix of weights
+  int products;   // of a forward
+  double reduced; // bytes of the smaller ends of these products, of all rows
+  double largest; // bytes of the largest result of a product, of all rows
+  double saved;   // bytes from forward to backward, of all rows
   double weights, states, gradients; // bytes; gradients: of trained weights, in f32
-  double low_weights;                // bytes of trained weights in the type of products
+  double low_weights;                // bytes of trained weights, in 16 bits if some values are
   double expert_share; // of trained weights, at most, of routed experts; set by the search of auto
   int64_t batches;     // per update; the rows and flops above are those of one
 } StepWork;
