@@ -227,8 +227,12 @@ static void say_certificate(const Certificate *c, const char *plan, int64_t micr
     fprintf(stderr, "%d that may be better have no price, ", c->unpriced);
   else
     fprintf(stderr, "none is priced more than %.1f %% better, ", 100 * (1 - least / c->best));
-  fprintf(stderr, "and none can be more than %.0f %% better%s\n",
-          ceil(100 * (1 - c->bound / c->best)), c->stopped ? " (the search ended early)" : "");
+  double gap = ceil(100 * (1 - c->bound / c->best));
+  double tabled = ceil(100 * (1 - c->tabled / c->best));
+  if (c->tables && tabled < gap)
+    fprintf(stderr, "none can be more than %.0f %% better by the tables of its layers, ", tabled);
+  fprintf(stderr, "and none can be more than %.0f %% better%s\n", gap,
+          c->stopped ? " (the search ended early)" : "");
 }
 
 // Whether the memory of the given cluster is a limit.

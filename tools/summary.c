@@ -371,10 +371,11 @@ static void add_certificate(StrBuf *b, const Summary *s) {
       c->built, c->failed, c->excluded);
   strbuf_addf(b,
               "    \"best_ms\": %s, \"priced_ms\": %s, \"bound_ms\": %s, \"gap\": %s, "
-              "\"binds\": %s, \"stopped\": %s},\n",
+              "\"tabled_ms\": %s, \"binds\": %s, \"stopped\": %s},\n",
               ms_text(b->arena, c->best > 0, c->best), ms_text(b->arena, c->priced > 0, c->priced),
               ms_text(b->arena, c->bound > 0, c->bound),
               known ? str_format(b->arena, "%.6f", 1 - c->bound / c->best) : "null",
+              ms_text(b->arena, c->tabled > 0, c->tabled),
               c->binds ? json_string(b->arena, c->binds) : "null", c->stopped ? "true" : "false");
 }
 

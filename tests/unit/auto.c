@@ -205,7 +205,7 @@ static bool is_best(Problem *p, const Module *m, const ChooseOptions *o, Brute *
   // Of about equal ones, the one that shares the work.
   bool ok = chosen >= 0 && all.at[chosen].seconds <= 1.01 * least &&
             certificate.best <= least * (1 + 1e-9) && certificate.bound <= least * (1 + 1e-9) &&
-            certificate.points == b->points;
+            certificate.tabled <= least * (1 + 1e-9) && certificate.points == b->points;
   if (ok) return true;
   const Candidate none = {.plan = "none"}, *taken = chosen >= 0 ? &all.at[chosen] : &none;
   print_message("%s, %s, %s, memory %.0f: %s in %d takes %.9f s, and %s in %d %.9f; certificate: "

@@ -39,6 +39,7 @@ typedef struct Priced {
   Bound bound;
   Tier tier;
   double seconds; // of that tier, but the first
+  double tabled;  // seconds that no plan of it is below, by tables; 0: none says
   int lender;     // the table that it borrowed from; -1: none
   bool out;       // the bound proves that it lacks memory
   bool dropped;   // it lacks memory, or is refused, by tables or an estimate
@@ -171,10 +172,13 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
 }
 
 // Finds the closed form of a point, or its price: by tables of the model's units, or else an
-// estimate for both.
-static PriceStatus price_point(AutoSearch *s, const Point *p, bool closed, double *seconds) {
+// estimate for both. *tabled: the closed form by tables; INFINITY: they refuse it; 0: there are
+// none.
+static PriceStatus price_point(AutoSearch *s, const Point *p, bool closed, double *seconds,
+                               double *tabled) {
   Price price;
   PriceStatus status = s->prices ? prices_find(s->prices, p, !closed, &price) : PRICE_unknown;
+  *tabled = status == PRICE_unknown ? 0 : status == PRICE_known ? price.bound : INFINITY;
   if (status != PRICE_unknown) {
     *seconds = closed ? price.bound : price.seconds;
     return status;
@@ -253,14 +257,18 @@ static void raise_tier(AutoSearch *s, int i) {
   Priced *p = &s->points.at[i];
   PriceStatus status = PRICE_unknown;
   Tier to = TIER_borrowed;
+  double tabled = 0;
   s->n_estimated += p->tier == TIER_bound;
   if (s->prices && p->tier <= TIER_borrowed)
     status = prices_borrow(s->prices, &p->at, &p->lender, &p->seconds);
+  if (status == PRICE_known) tabled = p->seconds;
+  if (status == PRICE_unfit) tabled = INFINITY;
   if (status == PRICE_unknown) {
     to = p->tier < TIER_closed ? TIER_closed : TIER_priced;
-    status = price_point(s, &p->at, to == TIER_closed, &p->seconds);
+    status = price_point(s, &p->at, to == TIER_closed, &p->seconds, &tabled);
   }
   p->tier = to;
+  p->tabled = fmax(p->tabled, tabled);
   // Bytes of small models are estimated badly, and a compilation takes milliseconds.
   if (status == PRICE_unfit && is_small(s)) {
     p->seconds = estimate_find(s->work, s->o->cluster, &p->at).seconds;
@@ -320,7 +328,7 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   if (worth <= 0) return NULL;
   if (point_of_plan(c->plan, c->ranks, c->micro_batches, &p)) {
     Bound b = bound_find(s->work, s->o->cluster, &p);
-    double seconds = 0;
+    double seconds = 0, tabled;
     PriceStatus status = PRICE_unknown;
     if (b.lasting > choose_memory(s->o))
       return exclude(s, str_format(s->a, "weights and states of a rank take %.1f GB at least",
@@ -329,7 +337,7 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
       return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b.seconds));
     // Such plans differ from named ones in a few layers.
     if (p.stages == 1 && !has_point(s, &p) && has_slow_ones(s, worth)) return exclude_slow(s);
-    if (s->goes_first) status = price_point(s, &p, false, &seconds);
+    if (s->goes_first) status = price_point(s, &p, false, &seconds, &tabled);
     // Searches are judged by seconds of named plans, also by one that is only priced, or does not
     // fit.
     if (s->prices && status >= PRICE_unfit && p.stages == 1) note_one_stage(s, seconds);
@@ -364,9 +372,9 @@ bool auto_covers(const AutoSearch *s, const Candidates *all) {
 
 void auto_note(AutoSearch *s, const Candidate *c) {
   Point p;
-  double seconds;
+  double seconds, tabled;
   if (!c->made || !point_of_plan(c->plan, c->ranks, c->micro_batches, &p) || p.stages > 1) return;
-  if (price_point(s, &p, false, &seconds) == PRICE_known) note_built(s, &p, seconds, c);
+  if (price_point(s, &p, false, &seconds, &tabled) == PRICE_known) note_built(s, &p, seconds, c);
   note_one_stage(s, c->seconds);
 }
 
@@ -397,6 +405,9 @@ Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
     double key = key_of(s, p);
     bool priced = !p->dropped && p->tier > TIER_bound;
     if (priced && (c.priced <= 0 || key < c.priced)) c.priced = key;
+    // Tables of small models are not right.
+    double tabled = is_small(s) ? p->bound.seconds : fmax(p->tabled, p->bound.seconds);
+    if (c.tabled <= 0 || tabled < c.tabled) c.tabled = tabled;
     c.unpriced += p->tier == TIER_bound && (best <= 0 || key < best);
     if (c.bound > 0 && p->bound.seconds >= c.bound) continue;
     c.bound = p->bound.seconds;
@@ -404,6 +415,7 @@ Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
   }
   // Every plan of the space was built, or none that is left is better.
   if (best > 0 && (c.bound <= 0 || c.bound > best)) c.bound = best;
+  if (best > 0 && (c.tabled <= 0 || c.tabled > best)) c.tabled = best;
   c.best = best;
   c.tables = s->prices ? prices_tables(s->prices) : 0;
   c.stopped = s->o->ended && *s->o->ended;

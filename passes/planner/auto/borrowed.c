@@ -93,15 +93,21 @@ UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, cons
   return out;
 }
 
+double borrow_loop(const Lender *l, const Point *at, const StepWork *w) {
+  const UnitCosts *from = &l->table->costs;
+  double loop = 0;
+  for (int i = 0; i < from->n; i++)
+    loop += from->at[i].forward + from->at[i].backward + from->at[i].weight_grad;
+  return loop * step_slices(w, at->micro_batches) * work_share(l, at);
+}
+
 double borrow_seconds(const Lender *l, const Point *at, const StepWork *w, const Cluster *c) {
   const UnitCosts *from = &l->table->costs;
-  double loop = 0, sums = 0, update = 0, m = step_slices(w, at->micro_batches);
+  double loop = borrow_loop(l, at, w), sums = 0, update = 0, m = step_slices(w, at->micro_batches);
   for (int i = 0; i < from->n; i++) {
-    loop += from->at[i].forward + from->at[i].backward + from->at[i].weight_grad;
     sums += from->at[i].sums;
     update += from->at[i].update;
   }
-  loop *= m * work_share(l, at);
   sums *= sums_share(l, at, w, c);
   update *= update_share(l, at);
   if (at->zero > 1) {

@@ -35,5 +35,7 @@ UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, cons
                        Arena *a);
 // The seconds that no plan of a point without stages is below.
 double borrow_seconds(const Lender *l, const Point *at, const StepWork *w, const Cluster *c);
+// Of these the seconds of all micro-batches.
+double borrow_loop(const Lender *l, const Point *at, const StepWork *w);
 
 #endif

@@ -93,6 +93,7 @@ typedef struct Certificate {
   int excluded;      // other candidates that were not compiled, by bounds and estimates
   double best;       // seconds of the best plan; 0: none fits
   double bound;      // least seconds of any plan of the space; 0: unknown
+  double tabled;     // the same by tables, of any deal of units to stages; 0: unknown
   double priced;     // least price, or estimate, of the plans that were not compiled; 0: none
   const char *binds; // the largest term of that bound (bounds.h)
   int unpriced;      // points without a price, that may be better than the best plan

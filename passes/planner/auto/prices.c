@@ -6,6 +6,7 @@
 
 #include "borrowed.h"
 #include "deal.h"
+#include "least_work.h"
 #include "pass.h"
 #include "tables.h"
 
@@ -132,15 +133,23 @@ static void make_lender(Prices *p, const Point *at) {
 }
 
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
-  if (!has_units(p, at)) return PRICE_unknown;
   int i = find_lender(p, at), before = *from;
   if (i < 0) {
     make_lender(p, at);
     i = find_lender(p, at);
   }
+  // Points with more stages than units have no price by tables.
+  if (i < 0 && !has_units(p, at) && table_of(p, at)) i = find_lender(p, at);
   if (i < 0 || i == before) return PRICE_unknown;
   const Lender *l = &p->lenders.at[i];
   *from = i;
+  // Parts of units are dealt: stages do the mean at least, and wait for each other.
+  if (at->stages > 1 && !has_units(p, at)) {
+    double mean = borrow_seconds(l, at, p->work, p->o->cluster) / at->stages;
+    double waits = borrow_loop(l, at, p->work) * chain_share(p->work, at);
+    *bound = LENT_SECONDS * fmax(mean, waits);
+    return PRICE_known;
+  }
   Arena *scratch = arena_new();
   UnitCosts units = borrow_costs(l, at, p->work, p->o->cluster, scratch);
   double memory = LENT_BYTES * choose_memory(p->o);
