@@ -323,6 +323,10 @@ static bool has_point(const AutoSearch *s, const Point *p) {
   return false;
 }
 
+static const char *exclude_bound(AutoSearch *s, const Bound *b) {
+  return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b->seconds));
+}
+
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   Point p;
   if (worth <= 0) return NULL;
@@ -333,14 +337,16 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     if (b.lasting > choose_memory(s->o))
       return exclude(s, str_format(s->a, "weights and states of a rank take %.1f GB at least",
                                    b.lasting / 1e9));
-    if (b.seconds > worth)
-      return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b.seconds));
+    // Prices of those without stages say whether searches can be good.
+    bool judges = s->goes_first && p.stages == 1;
+    if (b.seconds > worth && !judges) return exclude_bound(s, &b);
     // Such plans differ from named ones in a few layers.
     if (p.stages == 1 && !has_point(s, &p) && has_slow_ones(s, worth)) return exclude_slow(s);
     if (s->goes_first) status = price_point(s, &p, false, &seconds, &tabled);
     // Searches are judged by seconds of named plans, also by one that is only priced, or does not
     // fit.
     if (s->prices && status >= PRICE_unfit && p.stages == 1) note_one_stage(s, seconds);
+    if (b.seconds > worth) return exclude_bound(s, &b);
     // The space has it with other numbers of micro-batches, which need less.
     if (status == PRICE_unfit && has_point(s, &p))
       return exclude(s, str_format(s->a, "it is expected to exceed the memory of %.1f GB",
