@@ -84,6 +84,10 @@ static bool check_effect(const Settings *s, Diag *d) {
     diag_error(d, NULL, "--split-ranks has no effect with --emit %s", s->emit_text);
   if (option_given("check-with") && s->emit != EMIT_exe)
     diag_error(d, NULL, "--check-with has no effect with --emit %s", s->emit_text);
+  if (option_given("expert-capacity") && !s->pipeline && s->plan && strcmp(s->plan, "auto") != 0) {
+    diag_error(d, NULL, "--expert-capacity has no effect with --plan %s, only with auto", s->plan);
+    diag_hint(d, "the slots of a named plan are its own: --plan ep:150");
+  }
   if (s->rpath && s->emit != EMIT_exe && s->emit != EMIT_c)
     diag_error(d, NULL, "--rpath has no effect with --emit %s", s->emit_text);
   if (s->cache && s->emit != EMIT_exe)

@@ -41,6 +41,8 @@ static const Option options[] = {
     NUMBER("search-seconds", 0, &settings.search_seconds, "S",
            "seconds of the choice of each cluster's plan, by the clock, with the best plan so far; "
            "by default a limit in work"),
+    INTEGER("expert-capacity", 0, &settings.expert_capacity, "N",
+            "slots of a rank of experts, in per cent of the mean; 0: for the worst routing"),
 #include "step.def"
 
     GROUP("Output"),
