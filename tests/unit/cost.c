@@ -29,6 +29,13 @@ static const Case cases[] = {
      2. * 512 * 1024 * 256, 4. * (512 * 1024 + 1024 * 256 + 512 * 256), 1, false},
     {"%x: bf16[512,1024] input \"x\", %w: bf16[1024,256] weight \"w\" = 0", "linear %x, %w",
      2. * 512 * 1024 * 256, 2. * (512 * 1024 + 1024 * 256 + 512 * 256), 1, true},
+    // the type of rows counts, not that of the indices before them
+    {"%i: i64[512] input \"i\", %x: bf16[512,1024] input \"x\", %y: bf16[512,256] input \"y\"",
+     "grouped_linear_back_w %i, %x, %y shape=[4,1024,256]", 2. * 512 * 1024 * 256,
+     8 * 512 + 2. * (512 * 1024 + 512 * 256) + 4. * 4 * 1024 * 256, 1, true},
+    {"%i: i64[512] input \"i\", %x: f32[512,1024] input \"x\", %y: f32[512,256] input \"y\"",
+     "grouped_linear_back_w %i, %x, %y shape=[4,1024,256]", 2. * 512 * 1024 * 256,
+     8 * 512 + 4. * (512 * 1024 + 512 * 256 + 4 * 1024 * 256), 1, false},
     // gelu is memory-bound
     {"%x: f32[512,1024] input \"x\"", "gelu %x", 2. * 512 * 1024, 8. * 512 * 1024, 1, false},
     {"%x: f32[512,1024] input \"x\"", "reshape %x shape=[1024,512]", 0, 0, 0, false},

@@ -215,10 +215,19 @@ static void add_body(OpWork *w, const Op *op, const Dims *dims) {
   if (op->kind == OP_call || op->kind == OP_loop) w->launches = (int)launches;
 }
 
+// Whether an op computes in 16 bits: by its first operand of numbers; indices may come before it.
+static bool computes_narrow(const Op *op) {
+  for (int i = 0; i < op->n_in; i++) {
+    DType t = op->in[i].value->type->dtype;
+    if (dtype_class[t] == 'F') return dtype_narrow(t);
+  }
+  return false;
+}
+
 OpWork op_work(const Op *op, const Dims *dims) {
   OpWork w = {.launches = 1};
   if (is_free(op)) return (OpWork){0};
-  w.narrow = op->n_in > 0 && dtype_narrow(op->in[0].value->type->dtype);
+  w.narrow = computes_narrow(op);
   if (op_has_callee(op->kind))
     add_body(&w, op, dims);
   else if (!dims)

@@ -97,8 +97,8 @@ static void add_size(StepWork *w, Arena *a, const KernelWork *k, bool attended) 
 
 // Adds a product with a weight to the sums of them. A product has more flops for each element than
 // any other op.
-static void add_product(StepWork *w, const Op *op, WorkPhase phase) {
-  w->narrow |= dtype_narrow(op->in[0].value->type->dtype);
+static void add_product(StepWork *w, const Op *op, WorkPhase phase, bool narrow) {
+  w->narrow |= narrow;
   if (phase != PHASE_OF_forward) return;
   double in = bytes_of(op->in[0].value), out = bytes_of(op->out[0]);
   w->products++;
@@ -140,7 +140,7 @@ static bool add_op(StepWork *w, Arena *a, const Op *op, WorkPhase phase, const b
   enum { LEAST_REUSE = 16 }; // flops for each element of a product
   bool is_product = sum.flops > LEAST_REUSE * elements && op->n_in > 1;
   bool has_weight = is_product && (reads_weight || phase == PHASE_OF_weight_grad);
-  if (has_weight) add_product(w, op, phase);
+  if (has_weight) add_product(w, op, phase, work.narrow);
   if (has_weight || sum.attended > 0) add_size(w, a, &k, sum.attended > 0);
   return has_weight || sum.attended > 0;
 }
