@@ -22,7 +22,6 @@ the fullest rank, and what planning takes.
 Memory is that of the devices. Micro-batches of experts are theirs, those of auto its own choice.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -37,6 +36,7 @@ import time
 
 from auto_rows import ROWS
 from papers_bench import plan_text
+from row_options import is_asked, row_parser
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parents[1] / "build"))
@@ -147,19 +147,13 @@ def show(bench, row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="names, or how they begin; all of them")
-    parser.add_argument("--list", action="store_true")
+    parser = row_parser(__doc__)
     parser.add_argument("--only-auto", action="store_true")
     parser.add_argument("--only-experts", action="store_true")
-    parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--models", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--search-seconds", metavar="S")
-    parser.add_argument("--limit", type=int, default=300, help="CPU seconds of a command")
-    parser.add_argument("--verbose", action="store_true", help="prints each command that is run")
-    parser.add_argument("--check", action="store_true")
     o = parser.parse_args()
-    rows = [row for row in ROWS if not o.names or any(row.name.startswith(n) for n in o.names)]
+    rows = [row for row in ROWS if is_asked(o, row.name)]
     if o.list:
         for row in rows:
             print(f"{row.name:24}{row.ranks:>6} x {row.cluster:14}{row.batch:>6} rows  {len(row.experts)} experts")

@@ -26,7 +26,6 @@ Megatron-LM and DeepSpeed have them in programs of fp16, the price of Swin on 32
 A row is `within` if the predicted speedup is within 20 % of the published one. Rows in brackets are not judged.
 """
 
-import argparse
 import pathlib
 import shlex
 import sys
@@ -39,6 +38,7 @@ import papers_superscaler
 import papers_tap
 from papers_bench import Bench, Paper, Plan, Row, show
 from papers_causes import CAUSES
+from row_options import is_asked, row_parser
 
 WITHIN = 0.2
 FITTED = {"autoddl-vgg13-64"}
@@ -187,19 +187,13 @@ def show_paper(bench, paper, wanted):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="names, or how they begin; all of them")
-    parser.add_argument("--list", action="store_true")
+    parser = row_parser(__doc__, check="fails if a judged row is not within, or a plan is refused")
     parser.add_argument("--commands", action="store_true")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--auto", type=int, metavar="SECONDS")
     parser.add_argument("--only-auto", type=int, metavar="SECONDS")
-    parser.add_argument("--limit", type=int, default=300, help="CPU seconds of a command")
     parser.add_argument("--layers", type=int, help="of AlphaFold2, instead of 96 and 128")
     parser.add_argument("--no-bias", action="store_true", help="Swin without biases of relative positions")
-    parser.add_argument("--results", type=pathlib.Path)
-    parser.add_argument("--verbose", action="store_true", help="prints each command that is run")
-    parser.add_argument("--check", action="store_true", help="fails if a judged row is not within, or a plan is refused")
     o = parser.parse_args()
     if o.keep:
         o.keep.mkdir(parents=True, exist_ok=True)
@@ -207,7 +201,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(o, o.keep or folder)
         for paper in papers(o):
-            judged += show_paper(bench, paper, lambda name: not o.names or any(name.startswith(n) for n in o.names))
+            judged += show_paper(bench, paper, lambda name: is_asked(o, name))
     if not (o.list or o.commands or o.only_auto):
         print(f"\n{sum(judged)} of {len(judged)} judged rows within {WITHIN:.0%} of the published speedup, fitted ones included")
     if o.check and (bench.refused() or not all(judged)):

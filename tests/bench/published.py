@@ -19,8 +19,6 @@ nnaot's needs are not the systems'. Compute, comm and idle are means over ranks;
 Measurements in FP8 are listed apart: nnaot has no such steps.
 """
 
-import argparse
-import pathlib
 import statistics
 import sys
 import tempfile
@@ -28,6 +26,7 @@ import textwrap
 
 from papers_bench import Bench, Setting
 from published_rows import CAUSES, FITTED, FP8, ROWS
+from row_options import is_asked, row_parser
 
 MEMORY, MEAN = 8, 0.1  # times that of the devices; the mean error that passes
 
@@ -70,15 +69,8 @@ def show_fp8():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="names, or how they begin; all of them")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--results", type=pathlib.Path)
-    parser.add_argument("--limit", type=int, default=300, help="CPU seconds of a command")
-    parser.add_argument("--verbose", action="store_true", help="prints each command that is run")
-    parser.add_argument("--check", action="store_true")
-    o = parser.parse_args()
-    rows = [row for row in ROWS if not o.names or any(row.name.startswith(n) for n in o.names)]
+    o = row_parser(__doc__).parse_args()
+    rows = [row for row in ROWS if is_asked(o, row.name)]
     if o.list:
         for row in rows:
             print(f"{row.name:28}{row.seconds:8.2f} s  {'fitted' if row.name in FITTED else 'other':8}{row.source}")

@@ -2,10 +2,7 @@
 -- each (Jiang et al., NSDI 2024, section 6). Figures as in published-selene.lua; gradients are summed in f32, and nothing overlaps,
 -- which is what MegaScale adds (section 3.2). FITTED: half_efficiency.
 return {
-  nodes = 2048, per_node = 8, nics = 8,
-  inside = { alpha = 0.6e-6, beta = 1 / 240e9 },
-  across = { alpha = 2.7e-6, beta = 1 / 25e9 },
-  start = 6.6e-6,
-  memory = 85.2e9, reserve = 0.6e9, memory_speed = 1835e9, f32 = 19.5e12, half = 312e12, launch = 2e-6, host = 32e9,
+  like = "a100:2048x8",
+  inside = { alpha = 0.6e-6, beta = 1 / 240e9 }, memory = 85.2e9, memory_speed = 1835e9,
   half_efficiency = 0.8, attention_efficiency = 0.6, blocking = true,
 }

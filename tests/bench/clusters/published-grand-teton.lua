@@ -2,10 +2,7 @@
 -- (benchmarks/llama3_h100_202412_torchtitan.md). Other figures as in published-h100.lua; gathers ahead as in published-a100.lua.
 -- FITTED: half_efficiency, with the lower power limit.
 return {
-  nodes = 16, per_node = 8, nics = 8,
-  inside = { alpha = 0.6e-6, beta = 1 / 371e9 },
-  across = { alpha = 2.7e-6, beta = 1 / 50e9 },
-  start = 6.6e-6,
-  memory = 100e9, reserve = 0.6e9, memory_speed = 2160e9, f32 = 67e12, half = 989e12, launch = 2e-6, host = 64e9,
+  like = "h100:16x8",
+  inside = { alpha = 0.6e-6, beta = 1 / 371e9 }, memory = 100e9, memory_speed = 2160e9,
   half_efficiency = 0.5, attention_efficiency = 0.34, prefetch = 27,
 }

@@ -6,10 +6,7 @@
 -- attention_efficiency of FlashAttention-2 on an H100: 335 of 989 TFLOP/s, forward and backward (Dao 2023, figure 7)
 -- half_efficiency      FITTED (published.py)
 return {
-  nodes = 2048, per_node = 8, nics = 8,
-  inside = { alpha = 0.6e-6, beta = 1 / 371e9 },
-  across = { alpha = 2.7e-6, beta = 1 / 50e9 },
-  start = 6.6e-6,
-  memory = 85.5e9, reserve = 0.6e9, memory_speed = 3015e9, f32 = 67e12, half = 989e12, launch = 2e-6, host = 64e9,
+  like = "h100:2048x8",
+  inside = { alpha = 0.6e-6, beta = 1 / 371e9 }, memory = 85.5e9, memory_speed = 3015e9,
   half_efficiency = 0.74, attention_efficiency = 0.34,
 }

@@ -7,10 +7,7 @@
 -- half_efficiency      FITTED (published.py): products of whole steps at 225 of 312 TFLOP/s. 267.9 is the most that one product
 --                      of any shape has (Bekman, "Machine Learning Engineering")
 return {
-  nodes = 512, per_node = 8, nics = 8,
-  inside = { alpha = 0.6e-6, beta = 1 / 240e9 },
-  across = { alpha = 2.7e-6, beta = 1 / 25e9 },
-  start = 6.6e-6,
-  memory = 85.2e9, reserve = 0.6e9, memory_speed = 1835e9, f32 = 19.5e12, half = 312e12, launch = 2e-6, host = 32e9,
+  like = "a100:512x8",
+  inside = { alpha = 0.6e-6, beta = 1 / 240e9 }, memory = 85.2e9, memory_speed = 1835e9,
   half_efficiency = 0.72, attention_efficiency = 0.6, half_comm = true, blocking = true,
 }
