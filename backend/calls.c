@@ -56,6 +56,11 @@
 #include "kernels.h"
 #include "target.h"
 
+enum {
+  LISTED_TENSORS = 32,    // of a launch: its call lists no more
+  LONGEST_COMMENT = 1000, // a line of IR
+};
+
 // State while the calls of one graph are written.
 typedef struct Writer {
   Program *p;
@@ -119,7 +124,12 @@ static const char *op_comment(Writer *w, const Op *op) {
   size_t n = types ? (size_t)(types - text) : strlen(text);
   while (n > 0 && text[n - 1] == ' ')
     n--;
-  return str_format(w->arena, "%.*s   %s", (int)n, text, op_place(w->arena, op));
+  bool whole = n <= LONGEST_COMMENT;
+  if (!whole)
+    for (n = LONGEST_COMMENT; text[n - 1] != ' ';)
+      n--;
+  return str_format(w->arena, "%.*s%s   %s", (int)n, text, whole ? "" : "...",
+                    op_place(w->arena, op));
 }
 
 static void add_run_of(Writer *w, const Op *op, const char *what, const char *call) {
@@ -339,19 +349,39 @@ static bool add_fused_call(Writer *w, const Op *op) {
   return true;
 }
 
-// The caller's value for a value of the body of `op`.
-static Value *value_outside(const Op *op, const Value *v) {
-  for (int i = 0; !v->def && i < op->n_in; i++)
-    if (op->callee->params[i] == v) return op->in[i].value;
-  for (int i = 0; v->def && i < op->n_out; i++)
-    if (op->callee->results[i]->use.value == v) return op->out[i];
-  BUG("a value of @%s is not seen outside", op->callee->name);
+// The caller's values of those of the body of `op`, by their ids.
+static Value **values_outside(Writer *w, const Op *op) {
+  const Graph *body = op->callee;
+  Value **outside = arena_array(w->arena, Value *, body->n_values);
+  for (int i = 0; i < op->n_in; i++)
+    outside[body->params[i]->id] = op->in[i].value;
+  for (int i = 0; i < op->n_out; i++)
+    outside[body->results[i]->use.value->id] = op->out[i];
+  return outside;
+}
+
+// The elements of each op of a launch, as C: a list, or the name of a table.
+static const char *sizes_text(Writer *w, const Op *op, int n) {
+  Program *p = w->p;
+  TableRows rows = {0};
+  StrBuf list = {.arena = w->arena};
+  for_each_op(member, op->callee) {
+    if (multi_tensor_narrows(member)) continue;
+    const char *size = str_format(w->arena, "%" PRId64, type_count(member->in[0].value->type));
+    strbuf_addf(&list, "%s%s", list.n ? ", " : "", size);
+    vec_push(w->arena, &rows, size);
+  }
+  if (n <= LISTED_TENSORS) return str_format(w->arena, "LIST(%s)", list.at);
+  const char *name = str_format(w->arena, "sizes_%d", p->prep.n);
+  repeats_table(p, &p->sizes, "int64_t", name, &rows, FILL_start);
+  return name;
 }
 
 // One kernel computes all ops of the body.  Its preparation takes the number of elements of each op
 // and their common attributes; the call takes the results and operands op by op.  A kind that can
 // narrow its result also takes the narrow type, and after each op's results a buffer for it or
-// NULL. The preparation depends on the addresses, so it is not shared.
+// NULL. The preparation depends on the addresses, so it is not shared.  Of many ops, each has a
+// line with its results and operands before the call, and loops of these lines are made.
 static bool add_multi_tensor_call(Writer *w, const Op *op) {
   const Op *first = op->callee->first, *cast = NULL;
   const OpInfo *row = &op_info[first->kind];
@@ -361,25 +391,12 @@ static bool add_multi_tensor_call(Writer *w, const Op *op) {
   // A narrowing cast follows its update op in the body; all casts have one type.
   for_each_op(member, op->callee)
     if (multi_tensor_narrows(member)) cast = member;
-  StrBuf sizes = {.arena = w->arena}, out = {.arena = w->arena}, in = {.arena = w->arena};
   int n = 0;
-  for_each_op(member, op->callee) {
-    if (multi_tensor_narrows(member)) continue;
-    // Results of an op, its narrow result, and its operands follow each other.
-    strbuf_addf(&sizes, "%s%" PRId64, n++ ? ", " : "", type_count(member->in[0].value->type));
-    for (int i = 0; i < member->n_out; i++)
-      strbuf_addf(&out, "%s%s", out.n ? ", " : "", buffer(w, value_outside(op, member->out[i])));
-    if (cast)
-      strbuf_addf(&out, ", %s",
-                  multi_tensor_narrows(member->next)
-                      ? buffer(w, value_outside(op, member->next->out[0]))
-                      : "NULL");
-    for (int i = 0; i < member->n_in; i++)
-      strbuf_addf(&in, "%s%s", in.n ? ", " : "", buffer(w, value_outside(op, member->in[i].value)));
-  }
+  for_each_op(member, op->callee)
+    n += !multi_tensor_narrows(member);
   // The first argument is the element count, of each op its own; the others are common to all ops.
   StrBuf prep = {.arena = w->arena};
-  strbuf_addf(&prep, "nnrt_%s_batch_prep_%s(%d, LIST(%s)", row->name, type, n, sizes.at);
+  strbuf_addf(&prep, "nnrt_%s_batch_prep_%s(%d, %s", row->name, type, n, sizes_text(w, op, n));
   if (row->traits & NARROWS)
     strbuf_addf(&prep, ", NNRT_%s", dtype_name[cast ? attr_t(cast, "to") : DT_f32]);
   KernelArg args[MAX_KERNEL_ARGS];
@@ -388,11 +405,36 @@ static bool add_multi_tensor_call(Writer *w, const Op *op) {
   for (int i = 1; i < n_args; i++)
     strbuf_addf(&prep, ", %s", arg_text(w, first, &args[i]));
   strbuf_add(&prep, ")");
-  add_run(
-      w, op,
-      str_format(w->arena, "nnrt_%s_batch_%s(%s, (void *const[]){%s}, (const void *const[]){%s})",
-                 row->name, type, use_prep(w, op, new_prep(w, repeats_plain(w->arena, prep.at))),
-                 out.at, in.at));
+  const char *p = use_prep(w, op, new_prep(w, repeats_plain(w->arena, prep.at)));
+  StrBuf out = {.arena = w->arena}, in = {.arena = w->arena};
+  Value **outside = values_outside(w, op);
+  int k = 0;
+  for_each_op(member, op->callee) {
+    if (multi_tensor_narrows(member)) continue;
+    // Results of an op and its narrow result follow each other, and so do its operands.
+    for (int i = 0; i < member->n_out; i++)
+      strbuf_addf(&out, "%s%s", out.n ? ", " : "", buffer(w, outside[member->out[i]->id]));
+    if (cast)
+      strbuf_addf(&out, ", %s",
+                  multi_tensor_narrows(member->next) ? buffer(w, outside[member->next->out[0]->id])
+                                                     : "NULL");
+    for (int i = 0; i < member->n_in; i++)
+      strbuf_addf(&in, "%s%s", in.n ? ", " : "", buffer(w, outside[member->in[i].value->id]));
+    if (n <= LISTED_TENSORS) continue;
+    add_line(w, op_mesh(op),
+             str_format(w->arena,
+                        MARK_KIND "%" PRId64 MARK_KIND "nnrt_batch_tensor(%s, " MARK_NUMBER
+                                  "%d, (void *const[]){%s}, (const void *const[]){%s});",
+                        type_count(member->in[0].value->type), p, k++, out.at, in.at),
+             NULL);
+    out = in = (StrBuf){.arena = w->arena};
+  }
+  const char *call = str_format(w->arena, "nnrt_%s_batch_%s(%s, NULL, NULL)", row->name, type, p);
+  if (n <= LISTED_TENSORS)
+    call =
+        str_format(w->arena, "nnrt_%s_batch_%s(%s, (void *const[]){%s}, (const void *const[]){%s})",
+                   row->name, type, p, out.at, in.at);
+  add_run(w, op, call);
   return true;
 }
 

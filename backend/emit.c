@@ -119,6 +119,7 @@ static void emit_program(Program *p, StrBuf *out) {
   // Macros and constants come before the functions that use them.
   if (!p->divided) section_text(out, "Where values are", &p->defines);
   section_text(out, "Constants", &p->constants);
+  section_text(out, "Sizes of tensors of a launch", &p->sizes);
   // Prepared kernels have a number, and each rank program prepares its own.
   StrBuf *macros = p->divided ? &p->defines : out;
   if (p->divided && p->prep.n) strbuf_add(macros, "\n");
@@ -188,7 +189,8 @@ bool program_emit(const Module *m, const char *dir, const BackendOptions *o, Sou
   Arena *a = arena_new();
   Program *p = arena_one(a, Program);
   *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a), .sources = sources};
-  p->defines.arena = p->declarations.arena = p->constants.arena = p->device.arena = a;
+  p->defines.arena = p->declarations.arena = p->constants.arena = p->sizes.arena = p->device.arena =
+      a;
   p->kernels = cpu_kernels_new(a);
   int errors = diag_errors(d);
   // The step is @train, or the first entry; @eval is there if training is.

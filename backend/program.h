@@ -62,6 +62,8 @@ typedef struct Constant {
 // between equal calls.
 #define MARK_NUMBER "\1"
 #define MARK_PLACE  "\2"
+// Around a text that is not written: lines with other texts are not equal.
+#define MARK_KIND "\3"
 
 // The rows of a table, with marks; when it is filled if they repeat.
 typedef Vec(const char *) TableRows;
@@ -130,6 +132,7 @@ typedef struct Program {
   Vec(Group) group;
   Vec(const Op *) move; // moves that transfer or copy something
   Vec(Prep) prep;
+  StrBuf sizes; // tables of the elements of each tensor of a launch, for preparations
   Vec(Constant) constant;
   Vec(const Graph *) fused; // bodies with a kernel
   GraphCode train, eval;    // eval.g is NULL when there is none
@@ -161,6 +164,8 @@ void repeats_fold(Program *p);
 const char *repeats_plain(Arena *a, const char *text); // without the marks
 // A C string literal with marked numbers.
 const char *repeats_string(Arena *a, const char *s);
+// The number of an operand, from 1, or of a result, from -1; marked if the op has many.
+const char *repeats_operand(Arena *a, const Op *op, int number);
 // Writes a table of these rows, with marks: constant, or if rows repeat, filled by a function at
 // the start of the program or when values are checked.  `type`: of its elements; "char": strings.
 void repeats_table(Program *p, StrBuf *out, const char *type, const char *name,

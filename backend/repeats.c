@@ -19,10 +19,10 @@
 //     #define R0_H0_Y ((float *)(r->slab + at[0])) // f32[4,6]
 //     #define R0_H0_Z ((float *)(r->slab + at[0] + 256)) // f32[4,6]
 //
-// Calls are equal if they differ only in the numbers of ops, groups, moves, copies and random keys,
-// and in the offsets of values: these are marked in the lines (program.h), and everything else is
-// the line's form.  A number that grows by the same step from part to part is a product with i,
-// else a column of a table; columns at a constant distance are one.
+// Calls are equal if they differ only in the numbers of ops, groups, moves, copies, random keys and
+// operands of launches, and in the offsets of values: these are marked in the lines (program.h),
+// and everything else is the line's form.  A number that grows by the same step from part to part
+// is a product with i, else a column of a table; columns at a constant distance are one.
 //
 // Functions of such lines fill tables of repeated rows, at the start of the program; a name in them
 // has a number for each run of digits that differs:
@@ -34,8 +34,9 @@
 //         …
 //
 // Parts of L lines repeat if line k has the form of line k + L.  Candidates for L are distances
-// between lines with equal forms of the lines that follow.  Of all loops the one that saves most
-// text is made first, then those before and after it.
+// between lines with equal forms of the lines that follow.  Parts end where forms change, or where
+// a number stops growing evenly, which needs no table.  Of all loops the one that saves most text
+// is made first, then those before and after it.
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -53,6 +54,7 @@ enum {
   MACRO_BYTES = 56, // of a definition
   COLUMN_BYTES = 8, // of a number in a table
   ROW_BYTES = 96,   // of a line of it
+  MANY = 64,        // operands and results of an op: those of equal layers
 };
 
 // A line without its marks: the text before each number or macro, and after the last.
@@ -84,8 +86,12 @@ typedef struct Repeat {
 const char *repeats_plain(Arena *a, const char *text) {
   StrBuf out = {.arena = a};
   strbuf_add(&out, "");
-  for (; *text; text++)
-    if (*text != *MARK_NUMBER && *text != *MARK_PLACE) strbuf_add_n(&out, text, 1);
+  for (; *text; text++) {
+    if (*text == *MARK_KIND)
+      text = strchr(text + 1, *MARK_KIND);
+    else if (*text != *MARK_NUMBER && *text != *MARK_PLACE)
+      strbuf_add_n(&out, text, 1);
+  }
   return out.at;
 }
 
@@ -241,19 +247,39 @@ static bool align(const Lines *l, Repeat *r, int end) {
   return false;
 }
 
+// Whether each number of line `k` grew by the same from the part before as it grows to the next.
+static bool is_even(const Lines *l, int k, int length) {
+  const Form *f = &l->form[k];
+  const int64_t *before = &l->value.at[l->form[k - length].first];
+  const int64_t *now = &l->value.at[f->first], *next = &l->value.at[l->form[k + length].first];
+  for (int h = 0; h < f->holes; h++)
+    if (now[h] - before[h] != next[h] - now[h]) return false;
+  return true;
+}
+
+// The end of the parts from line `from` on: lines have the form of those `length` before them.
+// `even`: their numbers, too, grow evenly.
+static int find_end(const Lines *l, int from, int end, int length, bool even) {
+  int k = from;
+  while (k + length < end && l->form[k].number == l->form[k + length].number &&
+         (!even || k - length < from || is_even(l, k, length)))
+    k++;
+  return k;
+}
+
 static Repeat find_best(const Lines *l, int from, int end) {
   Repeat best = {.saved = 0};
   int lengths[CANDIDATES], n = find_lengths(l, from, end, lengths);
-  for (int c = 0; c < n; c++)
+  for (int c = 0; c < 2 * n; c++) {
+    int length = lengths[c / 2];
     for (int i = from; i < end;) {
-      int k = i;
-      while (k + lengths[c] < end && l->form[k].number == l->form[k + lengths[c]].number)
-        k++;
-      Repeat r = {.from = i, .length = lengths[c]};
-      if (align(l, &r, k + lengths[c])) r.saved = saved_bytes(l, &r);
+      int k = find_end(l, i, end, length, c % 2);
+      Repeat r = {.from = i, .length = length};
+      if (align(l, &r, k + length)) r.saved = saved_bytes(l, &r);
       if (r.saved > best.saved) best = r;
       i = k + 1;
     }
+  }
   return best;
 }
 
@@ -311,10 +337,12 @@ static const char *loop_line(const Lines *l, const Repeat *r, Columns *c, int li
   int h = l->form[line].first;
   strbuf_add(&out, "  ");
   for (const char *s = l->list->at[line].text; *s;) {
-    size_t n = strcspn(s, MARK_NUMBER MARK_PLACE "\"");
+    size_t n = strcspn(s, MARK_NUMBER MARK_PLACE MARK_KIND "\"");
     strbuf_add_n(&out, s, n);
     s += n;
-    if (*s == '"')
+    if (*s == *MARK_KIND)
+      s = strchr(s + 1, *MARK_KIND) + 1;
+    else if (*s == '"')
       add_string(l, r, c, &h, &out, &s);
     else if (*s)
       strbuf_add(&out, take_number(l, r, c, h++, loop, &s));
@@ -434,14 +462,21 @@ const char *repeats_string(Arena *a, const char *s) {
   return out.at;
 }
 
+const char *repeats_operand(Arena *a, const Op *op, int number) {
+  if (op->n_in + op->n_out <= MANY) return str_format(a, "%d", number);
+  const Value *v = number > 0 ? op->in[number - 1].value : op->out[-number - 1];
+  return str_format(a, MARK_KIND "%s of %" PRId64 MARK_KIND MARK_NUMBER "%d",
+                    number > 0 ? "operand" : "result", type_count(v->type), number);
+}
+
 void repeats_table(Program *p, StrBuf *out, const char *type, const char *name,
                    const TableRows *rows, FillTime when) {
   Arena *a = p->arena;
-  bool names = str_equal(type, "char");
+  bool names = str_equal(type, "char"), numbers = str_equal(type, "int64_t");
   CallList list = {0};
   int loops = p->loops;
   for (int i = 0; i < rows->n; i++) {
-    const char *value = names ? rows->at[i] : str_format(a, "(%s)%s", type, rows->at[i]);
+    const char *value = names || numbers ? rows->at[i] : str_format(a, "(%s)%s", type, rows->at[i]);
     push(p, &list, str_format(a, "%s[" MARK_NUMBER "%d] = %s;", name, i, value), NULL, false);
   }
   fold_list(p, &list);

@@ -119,11 +119,11 @@ static bool has_place(const Value *v) {
   return dtype_class[v->type->dtype] == 'F' && !(v->def && v->def->kind == OP_constant);
 }
 
-static void add_value(Program *p, TableRows *rows, int op, int number, const Value *v) {
+static void add_value(Program *p, TableRows *rows, int op, const char *number, const Value *v) {
   int slots = v->slots > 1 ? v->slots : 0;
   vec_push(p->arena, rows,
            str_format(p->arena,
-                      "{" MARK_NUMBER "%d, %d, NNRT_%s, %s, %" PRId64 ", " MARK_NUMBER "%" PRId64
+                      "{" MARK_NUMBER "%d, %s, NNRT_%s, %s, %" PRId64 ", " MARK_NUMBER "%" PRId64
                       ", %d, %" PRId64 "}",
                       op, number, dtype_name[v->type->dtype], value_on_host(v) ? "true" : "false",
                       type_count(v->type), v->offset, slots, slots ? v->stride : 0));
@@ -138,9 +138,11 @@ static void add_values(Program *p, StrBuf *out, const GraphCode *code) {
     if (!op || (op_info[op->kind].traits & COMM) || op->kind == OP_pack) continue;
     // Operands count from 1, results from -1.
     for (int k = 0; k < op->n_in; k++)
-      if (has_place(op->in[k].value)) add_value(p, &rows, i, k + 1, op->in[k].value);
+      if (has_place(op->in[k].value))
+        add_value(p, &rows, i, repeats_operand(p->arena, op, k + 1), op->in[k].value);
     for (int k = 0; k < op->n_out; k++)
-      if (has_place(op->out[k])) add_value(p, &rows, i, -k - 1, op->out[k]);
+      if (has_place(op->out[k]))
+        add_value(p, &rows, i, repeats_operand(p->arena, op, -k - 1), op->out[k]);
   }
   // The end mark, of no op.
   vec_push(p->arena, &rows,

@@ -65,14 +65,14 @@ static bool is_listed(const Tables *t, const Value *v) {
   return t->values->of[v->id].number != NO_MODEL_VALUE && v->offset >= 0;
 }
 
-static void add_row(Tables *t, int op, int of, int number, int value, bool late) {
+static void add_row(Tables *t, int op, int of, const char *number, int value, bool late) {
   vec_push(t->p->arena, &t->uses,
            str_format(t->p->arena,
-                      "{" MARK_NUMBER "%d, " MARK_NUMBER "%d, %d, " MARK_NUMBER "%d, %s}", op, of,
+                      "{" MARK_NUMBER "%d, " MARK_NUMBER "%d, %s, " MARK_NUMBER "%d, %s}", op, of,
                       number, value, late ? "true" : "false"));
 }
 
-static void add_use(Tables *t, int op, int of, int number, const Value *v, bool late) {
+static void add_use(Tables *t, int op, int of, const char *number, const Value *v, bool late) {
   if (!is_listed(t, v)) return;
   if (!t->row[v->id]) {
     add_value(t, v, &t->values->of[v->id]);
@@ -103,18 +103,20 @@ static void add_uses(Tables *t, const GraphCode *code) {
       Value *v = op->in[k].value;
       int64_t skip;
       const Op *by = view_root(v, &skip)->def;
-      add_use(t, i, of, k + 1, v, false);
+      const char *number = repeats_operand(t->p->arena, op, k + 1);
+      add_use(t, i, of, number, v, false);
       if (is_listed(t, v) || !by || !seen[by->id]) continue;
-      add_row(t, i, of, k + 1, -1 - first[by->id], false);
+      add_row(t, i, of, number, -1 - first[by->id], false);
     }
     bool late = op_traits(op) & ACCUMULATES;
     for (int k = 0; !starts && k < op->n_out; k++) {
-      add_use(t, i, of, -k - 1, op->out[k], late);
+      const char *number = repeats_operand(t->p->arena, op, -k - 1);
+      add_use(t, i, of, number, op->out[k], late);
       if (!(op_info[op->kind].traits & COMM) || is_listed(t, op->out[k])) continue;
       // In the order of the graph: that of uses is another once a pass has moved ops.
       for (const Op *u = op->next; u; u = u->next)
         if (u->kind == OP_unpack && u->in[0].value == op->out[k])
-          add_use(t, i, of, -k - 1, u->out[0], late);
+          add_use(t, i, of, number, u->out[0], late);
     }
   }
 }

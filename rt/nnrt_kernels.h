@@ -113,7 +113,9 @@ typedef struct NnrtLamb {
 // lr, gscale, step of the first, and so on.  Each result may take the memory that the single kernel
 // allows, no other. The attributes are the same for all.  Pointers are the same in every step.
 // `narrow` is bf16 or f16 if 16-bit copies of weights are needed: then out has, after each tensor's
-// results, the copy, or NULL for none.  Otherwise it is f32.
+// results, the copy, or NULL for none.  Otherwise it is f32.  out and in are NULL if
+// nnrt_batch_tensor has named the results and operands of each tensor.
+void nnrt_batch_tensor(NnrtPrep *p, int64_t k, void *const *out, const void *const *in);
 NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
                                   double weight_decay);
 int nnrt_sgd_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);

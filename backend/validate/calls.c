@@ -110,20 +110,21 @@ static bool want_fused(Check *c, Cursor *at, const Op *op) {
 
 // -- Several ops in one launch -----------------------------------------------------------------
 
-// The value of the caller for a parameter or a result of the callee.
-static const Value *outside(const Op *op, const Value *v) {
-  for (int i = 0; !v->def && i < op->callee->n_params; i++)
-    if (op->callee->params[i] == v) return op->in[i].value;
-  for (int i = 0; v->def && i < op->callee->n_results; i++)
-    if (op->callee->results[i]->use.value == v) return op->out[i];
-  return NULL;
+Launch launch_of(Check *c, const Op *op) {
+  const Graph *callee = op->callee;
+  Launch l = {.outside = arena_array(c->arena, const Value *, callee->n_values)};
+  for (int i = 0; i < callee->n_params; i++)
+    l.outside[callee->params[i]->id] = op->in[i].value;
+  for (int i = 0; i < callee->n_results; i++)
+    l.outside[callee->results[i]->use.value->id] = op->out[i];
+  for_each_op(member, callee)
+    if (multi_tensor_narrows(member)) l.cast = member;
+  return l;
 }
 
-static bool want_outside(Check *c, Cursor *at, const Op *op, const Value *v, bool *first,
-                         const char *what) {
+static bool want_outside(Check *c, Cursor *at, const Value *of, bool *first, const char *what) {
   if (!*first && !want(c, at, ",")) return false;
   *first = false;
-  const Value *of = outside(op, v);
   return of ? want_place(c, at, of, what)
             : mismatch(c, at, "%s has no place outside of the launch", what);
 }
@@ -133,17 +134,81 @@ static const Op *narrow_of(const Op *member) {
   return member->next && multi_tensor_narrows(member->next) ? member->next : NULL;
 }
 
+// The results of a member, and its narrow one if some member has one.
+static bool want_results(Check *c, Cursor *at, const Launch *l, const Op *member, bool *first) {
+  for (int i = 0; i < member->n_out; i++)
+    if (!want_outside(c, at, l->outside[member->out[i]->id], first, "a result")) return false;
+  if (!l->cast) return true;
+  const Op *narrow = narrow_of(member);
+  return narrow ? want_outside(c, at, l->outside[narrow->out[0]->id], first, "a narrow result")
+                : want(c, at, ", NULL");
+}
+
+static bool want_operands(Check *c, Cursor *at, const Launch *l, const Op *member, bool *first) {
+  for (int i = 0; i < member->n_in; i++)
+    if (!want_outside(c, at, l->outside[member->in[i].value->id], first, "an operand"))
+      return false;
+  return true;
+}
+
+bool tensor_is_next(const Cursor *at) {
+  Cursor next = *at;
+  return take(&next, "nnrt_batch_tensor(");
+}
+
+bool want_tensor(Check *c, Cursor *at, const Launch *l, const Op *member, int k,
+                 const CodeText *code) {
+  if (!want(c, at, "nnrt_batch_tensor(")) return false;
+  const Cursor before = *at;
+  CToken macro;
+  const MacroPlace *p = take(at, "%w,", &macro) ? place_find(c, &macro) : NULL;
+  if (!p || p->kind != PLACE_prep || p->offset >= c->p.n_prep)
+    return unexpected(c, &before, "the preparation of a launch");
+  const PrepCall *prep = &code->prep[p->offset];
+  // The call follows the statements of all its ops, and has their preparation.
+  if (k && prep != c->named) return mismatch(c, &before, "this names a tensor of another launch");
+  c->named = prep;
+  bool first = true;
+  if (!want_int(c, at, k, "the number of an op of the launch") ||
+      !want(c, at, ", (void *const[]){") || !want_results(c, at, l, member, &first) ||
+      !want(c, at, "}, (const void *const[]){"))
+    return false;
+  first = true;
+  return want_operands(c, at, l, member, &first) && want(c, at, "});");
+}
+
+// "LIST(2048, 512)", or the name of such a table: the elements of each op.
+static bool want_sizes(Check *c, Cursor *at, const Graph *callee) {
+  const Cursor before = *at;
+  CToken name = cursor_peek(at);
+  Cursor table = *at, *list = at;
+  bool listed = take(at, "LIST(");
+  if (!listed) {
+    if (!take(at, "%w", &name)) return unexpected(c, &before, "the elements of each op");
+    Unit *u = unit_find_typed(c, &before, ctoken_text(&name, c->arena), UNIT_table, "int64_t");
+    if (!u) return false;
+    table = u->at;
+    list = &table;
+  }
+  bool comma = false;
+  for_each_op(member, callee) {
+    if (multi_tensor_narrows(member)) continue;
+    if (comma && !want(c, list, ",")) return false;
+    comma = true;
+    if (!want_int(c, list, type_count(member->in[0].value->type), "the elements of an op"))
+      return false;
+  }
+  return listed ? want(c, at, ")") : want(c, list, ",") && want(c, list, "};");
+}
+
 static bool want_multi_tensor(Check *c, Cursor *at, const Op *op, CodeText *code) {
-  const Op *first = op->callee->first, *cast = NULL;
+  const Launch l = launch_of(c, op);
+  const Op *first = op->callee->first, *cast = l.cast;
   const OpInfo *row = &op_info[first->kind];
   const char *type = dtype_name[first->out[0]->type->dtype];
   int members = 0;
-  for_each_op(member, op->callee) {
-    if (multi_tensor_narrows(member))
-      cast = member;
-    else
-      members++;
-  }
+  for_each_op(member, op->callee)
+    members += !multi_tensor_narrows(member);
   if (!want_word(c, at, str_format(c->arena, "nnrt_%s_batch_%s", row->name, type), "the kernel") ||
       !want(c, at, "("))
     return false;
@@ -155,16 +220,9 @@ static bool want_multi_tensor(Check *c, Cursor *at, const Op *op, CodeText *code
   if (prep->used) return mismatch(c, &macro, "the preparation is that of another launch, too");
   prep->used = true;
   Cursor args = prep->args;
-  if (!want_int(c, &args, members, "the number of ops") || !want(c, &args, ", LIST(")) return false;
-  bool comma = false;
-  for_each_op(member, op->callee) {
-    if (multi_tensor_narrows(member)) continue;
-    if (comma && !want(c, &args, ",")) return false;
-    comma = true;
-    if (!want_int(c, &args, type_count(member->in[0].value->type), "the elements of an op"))
-      return false;
-  }
-  if (!want(c, &args, ")")) return false;
+  if (!want_int(c, &args, members, "the number of ops") || !want(c, &args, ",") ||
+      !want_sizes(c, &args, op->callee))
+    return false;
   if (row->traits & NARROWS) {
     const char *narrow = dtype_name[cast ? attr_t(cast, "to") : DT_f32];
     if (!want(c, &args, ",") ||
@@ -173,25 +231,17 @@ static bool want_multi_tensor(Check *c, Cursor *at, const Op *op, CodeText *code
   }
   // The first argument is the number of elements, of which each op has its own.
   if (!want_args(c, &args, first, 1, false) || !end_prep(c, &args)) return false;
+  if (c->named)
+    return prep == c->named ? want(c, at, ", NULL, NULL)")
+                            : mismatch(c, &macro, "another launch has named its tensors");
   if (!want(c, at, ", (void *const[]){")) return false;
   bool start = true;
-  for_each_op(member, op->callee) {
-    if (multi_tensor_narrows(member)) continue;
-    for (int i = 0; i < member->n_out; i++)
-      if (!want_outside(c, at, op, member->out[i], &start, "a result")) return false;
-    if (!cast) continue;
-    const Op *narrow = narrow_of(member);
-    if (narrow ? !want_outside(c, at, op, narrow->out[0], &start, "a narrow result")
-               : !want(c, at, ", NULL"))
-      return false;
-  }
+  for_each_op(member, op->callee)
+    if (!multi_tensor_narrows(member) && !want_results(c, at, &l, member, &start)) return false;
   if (!want(c, at, "}, (const void *const[]){")) return false;
   start = true;
-  for_each_op(member, op->callee) {
-    if (multi_tensor_narrows(member)) continue;
-    for (int i = 0; i < member->n_in; i++)
-      if (!want_outside(c, at, op, member->in[i].value, &start, "an operand")) return false;
-  }
+  for_each_op(member, op->callee)
+    if (!multi_tensor_narrows(member) && !want_operands(c, at, &l, member, &start)) return false;
   return want(c, at, "})");
 }
 

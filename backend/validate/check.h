@@ -166,6 +166,8 @@ typedef struct Check {
   CodeText *at_code;
   int at_graph;
   int64_t number;
+  // The preparation of a launch whose ops have named their values, or NULL.
+  const PrepCall *named;
   // The function and the op at the cursor, for messages.
   const char *function;
   const Op *op;
@@ -213,6 +215,12 @@ bool model_values_check(Check *c);
 bool proof_read(Check *c, Cursor *at); // after ".proof ="
 bool proof_check(Check *c);
 
+// Several ops in one launch.
+typedef struct Launch {
+  const Value **outside; // by id of a value of the callee: that of the caller
+  const Op *cast;        // a narrow result of the callee, or NULL
+} Launch;
+
 // Operands and scalar arguments of calls (args.c).  `first`: no argument precedes.
 bool want_place(Check *c, Cursor *at, const Value *v, const char *what);
 bool want_args(Check *c, Cursor *at, const Op *op, int skip, bool first);
@@ -220,6 +228,12 @@ bool want_constant(Check *c, const Cursor *at, int64_t number, const Value *root
 
 // The call of an op, from the name of its function to the closing parenthesis (calls.c).
 bool want_call(Check *c, Cursor *at, const Op *op, CodeText *code);
+// Several ops in one launch (calls.c): whether a statement names the values of one of them; the
+// statement of `member`, number `k`.
+Launch launch_of(Check *c, const Op *op);
+bool tensor_is_next(const Cursor *at);
+bool want_tensor(Check *c, Cursor *at, const Launch *l, const Op *member, int k,
+                 const CodeText *code);
 // A number of the table of ops, which gives the op its name in errors and traces.
 bool want_number(Check *c, const Cursor *at, GraphText *g, int64_t number, const Op *op, int which);
 

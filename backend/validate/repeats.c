@@ -204,6 +204,12 @@ static bool take_row(Check *c, Cursor *at, const Unit *u, int64_t row, StrBuf *o
     strbuf_addf(out, "%.*s,\n", text.n, text.at);
     return want(c, at, ";");
   }
+  int64_t number;
+  if (str_equal(u->type, "int64_t")) {
+    if (!take(at, "%i;", &number)) return unexpected(c, at, "a number");
+    strbuf_addf(out, "%" PRId64 ",\n", number);
+    return true;
+  }
   if (!want(c, at, "(") || !want_word(c, at, u->type, "the type of the row") || !want(c, at, ")"))
     return false;
   const char *from = cursor_peek(at).at;

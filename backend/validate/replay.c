@@ -529,6 +529,22 @@ static bool replay_loop(Replay *r, Cursor *at, const Op *op, bool in_loop) {
   return want_loop_end(r, at, op, t);
 }
 
+// The statements that name the values of each op of a launch, if its call does not list them.
+static bool replay_tensors(Replay *r, const Op *op) {
+  Check *c = r->c;
+  const Launch launch = launch_of(c, op);
+  int k = 0;
+  for_each_op(member, op->callee) {
+    if (multi_tensor_narrows(member)) continue;
+    Cursor *at = cursor_in(r, r->now, op);
+    if (!at) return false;
+    if (k == 0 && !tensor_is_next(at)) return true;
+    if (!want_tensor(c, at, &launch, member, k++, r->code)) return false;
+  }
+  // The call may be in another part, or after a loop.
+  return cursor_in(r, r->now, op) != NULL;
+}
+
 static bool replay_op(Replay *r, const Op *op, bool in_loop) {
   Check *c = r->c;
   if (is_silent(op)) return true;
@@ -551,6 +567,8 @@ static bool replay_op(Replay *r, const Op *op, bool in_loop) {
         !want_place(c, at, op->out[0], "the sum") || !want(c, at, ",") ||
         !want_int(c, at, type_bytes(op->out[0]->type), "the number of bytes") || !want(c, at, ");"))
       return false;
+  c->named = NULL;
+  if (op->kind == OP_multi_tensor && !replay_tensors(r, op)) return false;
   if (!want_run(r, at, op, 0)) return false;
   if (copies) return want_copy(r, at, op->out[0], op->in[0].value, "));");
   if (op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_wait)

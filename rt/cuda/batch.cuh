@@ -35,7 +35,8 @@ struct Batch {
   int n_out, n_in;
   bool narrows; // a pointer to the 16-bit copy of the first result, or NULL, follows the results
   int64_t *sizes;
-  Pointers *pointers; // as last copied to the GPU
+  Pointers *pointers;
+  bool moved; // some pointer differs from its copy on the GPU
   // In GPU memory, NULL until the first run
   Pointers *gpu_pointers;
   int64_t *gpu_sizes;
@@ -111,29 +112,31 @@ static int batch_put_pieces(Batch *b) {
   return code;
 }
 
-// Updates the table of pointers; does nothing if no pointer has changed.
-static int batch_point(Batch *b, void *const *out, const void *const *in) {
-  bool same = b->gpu_pointers != NULL;
-  int n_out = b->n_out, n_in = b->n_in, stride = n_out + b->narrows;
-  for (int64_t k = 0; k < b->n; k++) {
-    void **at = b->pointers[k].at;
-    for (int i = 0; i < n_out + n_in + b->narrows; i++) {
-      // Results, operands, then the 16-bit copy, which follows the results in `out`.
-      const void *is = i < n_out          ? out[k * stride + i]
-                       : i < n_out + n_in ? in[k * n_in + i - n_out]
-                                          : out[k * stride + n_out];
-      if (at[i] == is) continue;
-      at[i] = (void *)(uintptr_t)is;
-      same = false;
-    }
+// Sets the pointers of tensor `k`: its results, and the 16-bit copy after them; its operands.
+static void batch_tensor(Batch *b, int64_t k, void *const *out, const void *const *in) {
+  void **at = b->pointers[k].at;
+  int n_out = b->n_out, n_in = b->n_in;
+  for (int i = 0; i < n_out + n_in + b->narrows; i++) {
+    // In the table the 16-bit copy is last.
+    const void *is = i < n_out ? out[i] : i < n_out + n_in ? in[i - n_out] : out[n_out];
+    if (at[i] == is) continue;
+    at[i] = (void *)(uintptr_t)is;
+    b->moved = true;
   }
+}
 
-  if (same) return NNRT_OK;
+// Updates the table of pointers; does nothing if no pointer has changed.  `out` NULL: they were set
+// tensor by tensor.
+static int batch_point(Batch *b, void *const *out, const void *const *in) {
+  for (int64_t k = 0; out && k < b->n; k++)
+    batch_tensor(b, k, out + k * (b->n_out + b->narrows), in + k * b->n_in);
+  if (b->gpu_pointers && !b->moved) return NNRT_OK;
   // A captured graph would go on with the old table.
   if (nnrt_gpu()->recording)
     return nnrt_error(NNRT_MEMORY, "tensors have moved while the step is recorded");
   int code = b->gpu_pointers ? NNRT_OK : batch_put_pieces(b);
   if (code) return code;
+  b->moved = false;
   return batch_put(b->gpu_pointers, b->pointers, b->n * (int64_t)sizeof(Pointers));
 }
 

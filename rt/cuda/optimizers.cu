@@ -317,6 +317,10 @@ template <class Rule> static int batch_run(NnrtPrep *p, void *const *out, const 
                        b->batch.gpu_pieces, b->batch.gpu_sizes, b->batch.gpu_pointers);
 }
 
+void nnrt_batch_tensor(NnrtPrep *p, int64_t k, void *const *out, const void *const *in) {
+  batch_tensor((Batch *)p, k, out, in);
+}
+
 int nnrt_sgd_f32(float *w2, const float *w, const float *g, const float *lr, const float *gscale,
                  int64_t n, double weight_decay) {
   return run(Sgd{weight_decay}, n, w2, w, g, lr, gscale);
