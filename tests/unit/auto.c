@@ -382,12 +382,18 @@ static void texts_of_points_are_read_back(void **state) {
     assert_int_equal(words > 0, has[k].words_share > 0);
     arena_free(a);
   }
-  // Programs that a point has no number for, and sizes that do not divide the ranks.
+  // Programs that a point has no number for, sizes that do not divide the ranks, and axes in
+  // another order: ranks that other links connect.
   Point q;
   static const char *const none[] = {"search",    "dp,search=2", "dp=5",        "sp,dp",
-                                     "pp=2,pp=2", "dp=2",        "dp=6,ep:x=8", "cp=2,cp_a2a=24"};
+                                     "pp=2,pp=2", "dp=2",        "dp=6,ep:x=8", "cp=2,cp_a2a=24",
+                                     "dp,pp=2",   "sp=4,dp=12",  "zero1=24,pp"};
   for (size_t i = 0; i < sizeof none / sizeof *none; i++)
     assert_false(point_of_plan(none[i], 48, 1, &q));
+  assert_true(plan_numbers("zero1,pp=2", 48, 4, &q));
+  assert_int_equal(q.stages, 2);
+  assert_int_equal(q.replicas, 24);
+  assert_false(plan_numbers("zero1,pp=2,dp=2", 48, 4, &q));
   assert_true(point_of_plan("zero1,sp=4", 48, 2, &q));
   assert_int_equal(q.replicas, 12);
   assert_int_equal(q.zero, 1);

@@ -330,8 +330,11 @@ static const char *exclude_bound(AutoSearch *s, const Bound *b) {
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   Point p;
   if (worth <= 0) return NULL;
-  if (point_of_plan(c->plan, c->ranks, c->micro_batches, &p)) {
+  if (plan_numbers(c->plan, c->ranks, c->micro_batches, &p)) {
     Bound b = bound_find(s->work, s->o->cluster, &p);
+    Point same;
+    // In another order of axes the ranks of a sum have other links.
+    if (!point_of_plan(c->plan, c->ranks, c->micro_batches, &same)) b.seconds = b.compute;
     double seconds = 0, tabled;
     PriceStatus status = PRICE_unknown;
     if (b.lasting > choose_memory(s->o))

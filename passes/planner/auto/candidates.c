@@ -264,7 +264,7 @@ static const char *find_stages(const char *text, const Kind **kind) {
 
 int64_t candidate_stages(const Candidate *c) {
   Point p;
-  if (point_of_plan(c->plan, c->ranks, c->micro_batches, &p)) return p.stages;
+  if (plan_numbers(c->plan, c->ranks, c->micro_batches, &p)) return p.stages;
   const Kind *kind;
   const char *at = find_program(c->plan, STAGES | SCHEDULE | UNEVEN, &kind);
   if (!at) return 1;

@@ -269,7 +269,7 @@ static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
 // Whether replicas have whole rows in so many micro-batches: passes refuse others.
 static bool has_whole_rows(const ChooseOptions *o, const Candidate *c, int64_t n) {
   Point p;
-  return !point_of_plan(c->plan, c->ranks, n, &p) || o->batch % (point_row_ranks(&p) * n) == 0;
+  return !plan_numbers(c->plan, c->ranks, n, &p) || o->batch % (point_row_ranks(&p) * n) == 0;
 }
 
 // A candidate that could not be made may need less in the last number of micro-batches that was

@@ -64,7 +64,9 @@ static int find_name(const char *const *names, int n_names, const char *name, si
   return -1;
 }
 
-bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point *out) {
+// Reads the numbers of axes in any order. *in_order: theirs is the point's.
+static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches, Point *out,
+                         bool *in_order) {
   Point p = {1, 1, 1, 1, 1, micro_batches, POINT_1f1b, 1, POINT_sp, 0, POINT_cp, 0};
   int kind = 0, zero = 0, expert = 0, along = 0, inner = 0;
   const struct {
@@ -78,6 +80,8 @@ bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point
   enum { N_AXES = sizeof axis / sizeof *axis };
   int64_t left = ranks;
   int *open = NULL; // the axis that takes the ranks that the others leave
+  int last = -1;    // the axis before
+  *in_order = true;
   for (const char *at = plan; *at;) {
     size_t n = strcspn(at, "=,");
     int k = 0, number = -1;
@@ -92,8 +96,10 @@ bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point
     }
     while (k < N_AXES && (number = find_name(axis[k].program, axis[k].n, at, n)) < 0)
       k++;
-    if (k == N_AXES || *axis[k].size != 1) return false;
+    if (k == N_AXES || *axis[k].size != 1 || axis[k].size == open) return false;
     *axis[k].number = number;
+    *in_order &= k > last;
+    last = k;
     int *size = axis[k].size;
     at += all;
     if (*at == '=') {
@@ -118,4 +124,14 @@ bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point
   p.chunks = p.kind == POINT_interleaved ? 2 : 1;
   *out = p;
   return true;
+}
+
+bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point *out) {
+  bool in_order;
+  return read_numbers(plan, ranks, micro_batches, out, &in_order) && in_order;
+}
+
+bool plan_numbers(const char *plan, int64_t ranks, int64_t micro_batches, Point *out) {
+  bool in_order;
+  return read_numbers(plan, ranks, micro_batches, out, &in_order);
 }

@@ -58,9 +58,11 @@ StagedKind point_schedule(const Point *p);
 
 // The plan as in --plan: see plan_of.c.
 const char *point_plan(Arena *a, const Point *p);
-// Reads the plan's numbers from its text. False: the text has a program that a point cannot
-// express, or two for one number, or too many sizes are left open. The programs may be in another
-// order, which moves ranks to other links: the point is then an approximation.
+// Reads the point of a plan's text. False: the text has a program that a point cannot express, or
+// two for one number, or too many sizes are left open, or its programs are in another order, which
+// moves ranks to other links: "dp,pp=2" is no point.
 bool point_of_plan(const char *plan, int64_t ranks, int64_t micro_batches, Point *out);
+// Reads the numbers of a plan of such programs in any order.
+bool plan_numbers(const char *plan, int64_t ranks, int64_t micro_batches, Point *out);
 
 #endif

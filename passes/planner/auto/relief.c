@@ -69,7 +69,7 @@ static double memory_of(const Relief *r, const Candidate *c) {
 static bool has_rows(const Relief *r, const Candidate *base, int64_t slices) {
   Point p;
   if (r->o->batch % slices != 0) return false;
-  return !point_of_plan(base->plan, base->ranks, slices, &p) ||
+  return !plan_numbers(base->plan, base->ranks, slices, &p) ||
          r->o->batch % (p.replicas * slices) == 0;
 }
 
