@@ -55,6 +55,27 @@ static const char *mixtures(Arena *a, int width, int experts, int layers) {
   return b.at;
 }
 
+// Layers between a table of words, by which rows are looked up, and the product of their logits.
+static const char *word_model(Arena *a, int words, int width, int layers) {
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b,
+              "module \"words\" phase=typed\ngraph @main entry (%%ids: i64[%d] input \"ids\", "
+              "%%y: i64[%d] input \"y\", %%t: f32[%d,%d] weight \"t\" train = normal(0,1)",
+              ROWS, ROWS, words, width);
+  for (int i = 0; i <= layers; i++)
+    strbuf_addf(&b, ",\n  %%w%d: f32[%d,%d] weight \"w%d\" train = normal(0,1)", i, width,
+                i < layers ? width : words, i);
+  strbuf_add(&b, ") {\n  %h0 = gather %t, %ids axis=0\n");
+  for (int i = 0; i < layers; i++)
+    strbuf_addf(&b, "  %%p%d = linear %%h%d, %%w%d\n  %%h%d = gelu %%p%d\n", i, i, i, i + 1, i);
+  strbuf_addf(&b,
+              "  %%z = linear %%h%d, %%w%d\n  %%r, %%lse = cross_entropy %%z, %%y ignore=-100\n"
+              "  %%l = reduce_sum %%r axes=[0]\n"
+              "  return output \"loss\" %%l\n}\n",
+              layers, layers);
+  return b.at;
+}
+
 // A problem: a model, and what its plans are for.
 typedef struct Problem {
   Arena *a;
@@ -145,6 +166,7 @@ typedef struct Brute {
   Candidates made;
   int points, broken; // broken: their bounds are above
   int with_experts;   // of those made
+  int interlaced;     // likewise
 } Brute;
 
 static Brute brute_force(Problem *p, const Module *m, const ChooseOptions *o, int units) {
@@ -163,6 +185,7 @@ static Brute brute_force(Problem *p, const Module *m, const ChooseOptions *o, in
     if (!c.made) continue;
     b.broken += !holds(s, &points.at[k], &c);
     b.with_experts += points.at[k].experts > 1;
+    b.interlaced += points.at[k].kind == POINT_interlaced;
     vec_push(p->a, &b.made, c);
   }
   auto_end(s);
@@ -226,8 +249,7 @@ static Module *module_of(const Problem *p) {
   return m;
 }
 
-// The number of plans with expert ranks that were made.
-static int check_model(const char *cluster, const char *text, int units, Arena *a) {
+static Brute check_model(const char *cluster, const char *text, int units, Arena *a) {
   Heard *h = heard_new();
   Problem p = {.a = a, .text = text, .cluster = cluster, .micro_batches = SLICES};
   Module *m = module_of(&p);
@@ -238,7 +260,7 @@ static int check_model(const char *cluster, const char *text, int units, Arena *
   assert_true(is_best(&p, m, &o, &b));
   module_free(m);
   heard_free(h);
-  return b.with_experts;
+  return b;
 }
 
 static void the_best_of_all_points_is_found(void **state) {
@@ -254,7 +276,8 @@ static void the_best_of_all_points_is_found(void **state) {
   for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
     Arena *a = arena_new();
     const char *text = chain(a, model[i].width, model[i].layers);
-    assert_int_equal(check_model(model[i].cluster, text, model[i].layers, a), 0);
+    Brute b = check_model(model[i].cluster, text, model[i].layers, a);
+    assert_int_equal(b.with_experts + b.interlaced, 0);
     arena_free(a);
   }
 }
@@ -270,7 +293,23 @@ static void the_best_with_experts_is_found(void **state) {
   for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
     Arena *a = arena_new();
     const char *text = mixtures(a, model[i].width, 4, model[i].layers);
-    assert_true(check_model(model[i].cluster, text, 2 * model[i].layers, a) >= 4);
+    assert_true(check_model(model[i].cluster, text, 2 * model[i].layers, a).with_experts >= 4);
+    arena_free(a);
+  }
+}
+
+// The same of models with many words. Their tables may be on all stages, which no series of
+// products counts.
+static void the_best_with_words_is_found(void **state) {
+  (void)state;
+  static const struct {
+    const char *cluster;
+    int words, width, layers;
+  } model[] = {{"h100:1x4", 512, 64, 4}, {"h100:2x2", 32768, 512, 4}, {"cpu:1x4", 4096, 256, 5}};
+  for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
+    Arena *a = arena_new();
+    const char *text = word_model(a, model[i].words, model[i].width, model[i].layers);
+    assert_true(check_model(model[i].cluster, text, model[i].layers + 2, a).interlaced >= 3);
     arena_free(a);
   }
 }
@@ -296,8 +335,14 @@ static double some_memory(Arena *a, const Candidates *all, unsigned *state) {
   return (double)bytes[random_below(state, all->n)];
 }
 
-// Compares the search with brute force for one random model. Returns whether all is well.
-static bool random_model_is_best(unsigned seed, int *n_made) {
+static const char *random_words(Arena *a, unsigned *state) {
+  int words = 64 << random_below(state, 10), width = 16 << random_below(state, 7);
+  return word_model(a, words, width, 1 + random_below(state, 5));
+}
+
+// Compares the search with brute force for one random model, or one with words. Returns whether all
+// is well.
+static bool random_model_is_best(unsigned seed, bool words, int *n_made) {
   static const char *const cluster[] = {"h100:1x4",      "h100:2x2", "cpu:1x4", "cpu:2x2",
                                         "v100-dgx1:1x4", "a100:2x2", "b200:1x4"};
   unsigned state = seed * 2246822519u + 7;
@@ -306,10 +351,10 @@ static bool random_model_is_best(unsigned seed, int *n_made) {
   p.cluster = cluster[random_below(&state, sizeof cluster / sizeof *cluster)];
   p.target = random_below(&state, 2) ? TARGET_cuda : TARGET_cpu;
   p.dtype = random_below(&state, 2) ? "bf16" : NULL;
-  p.text = random_model(seed, &(RandomModel){ROWS, 6}, p.a);
+  p.text = words ? random_words(p.a, &state) : random_model(seed, &(RandomModel){ROWS, 6}, p.a);
   Module *m = module_of(&p);
   ChooseOptions o = options(&p, h->d);
-  Brute b = brute_force(&p, m, &o, count_units(p.text));
+  Brute b = brute_force(&p, m, &o, count_units(p.text) + words);
   *n_made += b.made.n;
   bool ok = !b.broken && is_best(&p, m, &o, &b);
   // The same with less memory.
@@ -337,10 +382,12 @@ static void the_best_of_random_models_is_found(void **state) {
     to = from;
     from = 1;
     for (size_t i = 0; i < sizeof found / sizeof *found; i++, n++)
-      failed += !random_model_is_best(found[i], &made);
+      failed += !random_model_is_best(found[i], false, &made);
   }
-  for (int i = from; i <= to; i++, n++)
-    failed += !random_model_is_best((unsigned)i, &made);
+  for (int i = from; i <= to; i++, n += 2) {
+    failed += !random_model_is_best((unsigned)i, false, &made);
+    failed += !random_model_is_best((unsigned)i, true, &made);
+  }
   print_message("%d models, %d plans compiled, %d models failed\n", n, made, failed);
   assert_true(made >= 8 * n);
   assert_int_equal(failed, 0);
@@ -362,7 +409,7 @@ static void texts_of_points_are_read_back(void **state) {
     SpaceOptions space = {48, 96, 0, 8, 48, has[k], k % 2 ? 150 : 0};
     space_list(&space, a, &points);
     assert_true(points.n > 100);
-    int experts = 0, ring = 0, all_to_all = 0, words = 0;
+    int experts = 0, ring = 0, all_to_all = 0, words = 0, interlaced = 0;
     for (int i = 0; i < points.n; i++) {
       const Point *p = &points.at[i];
       Point q;
@@ -375,11 +422,13 @@ static void texts_of_points_are_read_back(void **state) {
       ring += p->context > 1 && p->along == POINT_cp;
       all_to_all += p->along == POINT_cp_a2a;
       words += p->inner == POINT_vp;
+      interlaced += p->kind == POINT_interlaced;
     }
     assert_int_equal(experts > 0, has[k].experts > 0);
     assert_int_equal(ring > 0, has[k].tokens == 8192 && !has[k].masked);
     assert_int_equal(all_to_all > 0, has[k].tokens == 8192);
     assert_int_equal(words > 0, has[k].words_share > 0);
+    assert_int_equal(interlaced > 0, has[k].words_share > 0);
     arena_free(a);
   }
   // Programs that a point has no number for, sizes that do not divide the ranks, and axes in
@@ -406,6 +455,7 @@ TEST_GROUP(auto) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_best_of_all_points_is_found),
       cmocka_unit_test(the_best_with_experts_is_found),
+      cmocka_unit_test(the_best_with_words_is_found),
       cmocka_unit_test(the_best_of_random_models_is_found),
       cmocka_unit_test(texts_of_points_are_read_back),
   };

@@ -27,6 +27,7 @@ enum { MOST_BUILT = 8, SMALL_OPS = 128, MOST_SMALL = 32 };
 // the estimates of points like them.
 typedef struct Correction {
   int parts, zero;
+  bool interlaced;
   double least;
 } Correction;
 
@@ -66,7 +67,9 @@ struct AutoSearch {
 static Correction *find_correction(const AutoSearch *s, const Point *p) {
   for (int i = 0; i < s->seconds.n; i++) {
     Correction *c = &s->seconds.at[i];
-    if (c->parts == p->stages * p->chunks && c->zero == p->zero) return c;
+    bool interlaced = p->kind == POINT_interlaced;
+    if (c->parts == p->stages * p->chunks && c->zero == p->zero && c->interlaced == interlaced)
+      return c;
   }
   return NULL;
 }
@@ -221,7 +224,11 @@ static void note_built(AutoSearch *s, const Point *p, double expected, const Can
   if (known)
     known->least = fmin(known->least, seconds);
   else
-    vec_push(s->a, &s->seconds, (Correction){p->stages * p->chunks, p->zero, seconds});
+    vec_push(s->a, &s->seconds,
+             (Correction){.parts = p->stages * p->chunks,
+                          .zero = p->zero,
+                          .interlaced = p->kind == POINT_interlaced,
+                          .least = seconds});
   if (p->stages > 1) s->bytes[p->kind] = fmax(s->bytes[p->kind], bytes);
 }
 

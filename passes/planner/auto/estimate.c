@@ -29,6 +29,7 @@ static double idle_seconds(const Point *p, double f, double b, double w, double 
 static double in_flight(const StepWork *w, const Point *p) {
   StagedKind kind = point_schedule(p);
   double most = staged_held(kind, p->stages, INT_MAX, 0);
+  if (p->kind == POINT_interlaced) most = 2 * most - 1;
   if (p->chunks > 1) most = (double)staged_ahead(kind, p->stages, p->chunks, 0) / p->chunks;
   return fmin(most, step_slices(w, p->micro_batches));
 }
@@ -47,6 +48,7 @@ static double bytes_of(const StepWork *w, const Point *p, double share) {
     lasting += w->gradients / (p->zero > 1 ? replicas : 1);
   double saved = w->saved * share / p->stages * (split ? LATER : 1);
   double last = LOGITS * w->largest * share * p->tensor;
+  if (p->kind == POINT_interlaced) last /= p->stages;
   double slices = in_flight(w, p);
   return own_weights(w, p, lasting) / parts + saved * slices + last * (split ? slices : 1);
 }

@@ -204,7 +204,8 @@ LeastWork least_work(const StepWork *w, const Cluster *c, const Point *p, double
   Units all = find_units(w, c, p, a);
   LeastWork out = {all.loop, (all.loop + after) / p->stages};
   bool split = p->kind == POINT_zb_h1 || p->kind == POINT_zb_h2;
-  if (p->stages > 1 && p->chunks == 1) {
+  // Words that are on all stages are in no series.
+  if (p->stages > 1 && p->chunks == 1 && p->kind != POINT_interlaced) {
     out.step = fmax(out.step, mean_bound(&all, after, p->stages));
     out.step = fmax(out.step, deal_bound(&all, split, p->stages));
   }

@@ -40,6 +40,25 @@ static bool is_logits(const Op *op, int64_t words) {
   return (op->kind == OP_linear || op->kind == OP_matmul) && t->dim[t->ndim - 1] == words;
 }
 
+// Whether the op looks up rows that depend on its input, not constant positions.
+static bool looks_up(const Op *op) {
+  return op->kind == OP_gather && attr_i(op, "axis") == 0 && !weight_of(op->in[1].value);
+}
+
+const bool *ops_of_words(const Module *front, Arena *a) {
+  const Graph *g = front->graphs;
+  bool *of = arena_array(a, bool, g->n_ops);
+  int64_t words = 0;
+  for_each_op(op, g) {
+    const Value *w = op->n_in ? weight_of(op->in[0].value) : NULL;
+    of[op->id] = w && w->type->ndim == 2 && looks_up(op);
+    if (of[op->id] && w->type->dim[0] > words) words = w->type->dim[0];
+  }
+  for_each_op(op, g)
+    of[op->id] |= words && is_logits(op, words);
+  return of;
+}
+
 ModelFeatures model_features(const Module *front, Arena *a) {
   const Graph *g = front->graphs;
   ModelFeatures f = {0};

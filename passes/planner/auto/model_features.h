@@ -18,6 +18,9 @@ typedef struct ModelFeatures {
   double words_share;    // of the elements of weights, of tables of words and products of logits
 } ModelFeatures;
 
+// By op id: whether it looks up rows of a table of words, or computes logits.
+const bool *ops_of_words(const Module *front, Arena *a);
+
 // Reads a typed module after `raise`.
 ModelFeatures model_features(const Module *front, Arena *a);
 

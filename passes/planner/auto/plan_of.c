@@ -13,9 +13,9 @@
 #include "point.h"
 
 static const char *const stages_program[N_POINT_KINDS] = {"pp", "pp_zb_h1", "pp_zb_h2",
-                                                          "pp_interleaved"};
+                                                          "pp_interleaved", "pp_interlaced"};
 static const StagedKind schedule[N_POINT_KINDS] = {STAGED_1f1b, STAGED_zb_h1, STAGED_zb_h2,
-                                                   STAGED_interleaved};
+                                                   STAGED_interleaved, STAGED_1f1b};
 static const char *const inner_program[N_POINT_INNERS] = {"sp", "vp", "tp"};
 static const char *const replicas_program[] = {"dp", "zero1", "zero2", "zero3"};
 static const char *const experts_program[] = {"ep"};

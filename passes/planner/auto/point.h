@@ -23,6 +23,7 @@ typedef enum PointKind {
   POINT_zb_h1,
   POINT_zb_h2,
   POINT_interleaved,
+  POINT_interlaced, // tables of words on all stages
   N_POINT_KINDS
 } PointKind;
 

@@ -6,6 +6,7 @@
 
 #include "borrowed.h"
 #include "deal.h"
+#include "interlaced.h"
 #include "least_work.h"
 #include "pass.h"
 #include "tables.h"
@@ -21,6 +22,7 @@ struct Prices {
   Module *front;
   Tables *tables;
   Lenders lenders;
+  const bool *words; // by unit: it has tables of words; NULL: they cannot be spread over stages
 };
 
 Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *w, Arena *a) {
@@ -34,7 +36,8 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
   }
   Prices *p = arena_one(a, Prices);
   TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths};
-  *p = (Prices){o, w, a, front, tables_new(front, &t, a), {0}};
+  *p = (Prices){o, w, a, front, tables_new(front, &t, a), {0}, NULL};
+  p->words = units_of_words(tables_blocks(p->tables), a);
   return p;
 }
 
@@ -50,9 +53,21 @@ int prices_tables(const Prices *p) {
   return tables_built(p->tables);
 }
 
+// The same with the units of words on all stages.
+static PriceStatus find_interlaced(const Prices *p, const Point *at, const UnitCosts *units,
+                                   double memory, Price *out) {
+  InterlacedProblem problem = {.units = units,
+                               .words = p->words,
+                               .stages = at->stages,
+                               .micro_batches = p->work->batches * at->micro_batches,
+                               .memory = memory};
+  return interlaced_find(&problem, &out->bound, &out->seconds) ? PRICE_known : PRICE_unfit;
+}
+
 // Prices a deal of units to stages.
 static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
                              double memory, bool timeline, Price *out) {
+  if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
   DealProblem problem = {.units = units,
                          .kind = point_schedule(at),
                          .stages = at->stages,
@@ -70,8 +85,17 @@ static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *
   return ok ? PRICE_known : PRICE_unfit;
 }
 
+// The units that are dealt to stages: none if words cannot be spread over these.
+static int dealt_units(const Prices *p, const Point *at) {
+  int n = tables_blocks(p->tables)->n_units, words = 0;
+  if (at->kind != POINT_interlaced) return n;
+  for (int i = 0; i < n && p->words; i++)
+    words += p->words[i];
+  return p->words ? n - words : 0;
+}
+
 static bool has_units(const Prices *p, const Point *at) {
-  return at->stages == 1 || tables_blocks(p->tables)->n_units >= at->stages * at->chunks;
+  return at->stages == 1 || dealt_units(p, at) >= at->stages * at->chunks;
 }
 
 // The table of the point's plan inside of a stage. NULL: the passes refuse it.

@@ -8,6 +8,17 @@ static bool divides(int64_t n, int64_t of) {
   return of % n == 0;
 }
 
+// Whether tables of words are large enough to matter to a stage.
+static bool has_vocabulary(const ModelFeatures *f) {
+  enum { LEAST_PARTS = 20 }; // of all weights
+  return f->words_share * LEAST_PARTS >= 1;
+}
+
+// Whether the tables may be spread over the stages, beside at least one unit for each.
+static bool can_interlace(const SpaceOptions *o, const Point *p) {
+  return has_vocabulary(&o->has) && p->context == 1 && p->inner != POINT_vp && p->stages < o->units;
+}
+
 // Adds the point with each kind of schedule that its numbers allow.
 static void add_kinds(const SpaceOptions *o, Arena *a, const Point *p, Points *out) {
   for (int kind = 0; kind < N_POINT_KINDS; kind++) {
@@ -18,6 +29,7 @@ static void add_kinds(const SpaceOptions *o, Arena *a, const Point *p, Points *o
     // Chunks run in rounds of as many micro-batches as there are stages.
     if (q.chunks > 1 && !divides(q.stages, q.micro_batches)) continue;
     if (q.stages * q.chunks > o->units) continue;
+    if (kind == POINT_interlaced && !can_interlace(o, p)) continue;
     vec_push(a, out, q);
   }
 }
@@ -43,12 +55,6 @@ static void add_zeros(const SpaceOptions *o, Arena *a, Point p, Points *out) {
   int most = p.replicas == 1 ? 0 : p.stages > 1 ? STAGE_ZEROS : ALL_ZEROS;
   for (p.zero = 0; p.zero <= most; p.zero++)
     add_slices(o, a, p, out);
-}
-
-// Whether tables of words are large enough to matter to a stage.
-static bool has_vocabulary(const ModelFeatures *f) {
-  enum { LEAST_PARTS = 20 }; // of all weights
-  return f->words_share * LEAST_PARTS >= 1;
 }
 
 // Adds the points of as many replicas as the other ranks of a stage leave, with each program.
