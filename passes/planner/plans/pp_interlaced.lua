@@ -3,10 +3,13 @@
 -- alternates between its share of these and its stage (nnScaler, table 6 and figure 6).
 --
 -- With other axes inside, as pp_interlaced=4,tp=2, a stage has several ranks, and the table is
--- sharded over these, too.
+-- sharded over these, too. Ranks inside with rows or tokens of their own have the same part of it: the
+-- axis of a program has its name.
+
+local own_rows = { dp = true, zero1 = true, zero2 = true, zero3 = true, ep = true, cp = true, cp_a2a = true }
 
 function inside(axis)
-  apply("words", axis)
+  if not own_rows[axis] then apply("words", axis) end
 end
 
 function model()
