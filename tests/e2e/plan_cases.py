@@ -149,6 +149,7 @@ PLANS = [
     ("pp_interlaced", ["gpt_tied", "vit", "bert"], [4, 2], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interlaced=2,tp=2", ["gpt", "moe"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interlaced=2,tp=2", ["t5", "gpt_tied"], [4], ["--micro-batches", 4, *SLOW], [MOVE, SUM]),  # routes over a cluster
+    ("pp_interlaced=2,zero1=2", ["gpt_tied"], [4], ["--micro-batches", 4], [MOVE, SUM, SCATTER, GATHER]),
     ("pp_interlaced=4,tp=2", ["t5"], [8], ["--micro-batches", 8], [MOVE, SUM]),
     (SIDE_BRANCH, ["t5"], [2], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interleaved", ["t5"], [4, 2], ["--micro-batches", 8], [MOVE]),
