@@ -94,6 +94,22 @@ static const char *attr_text(Kernel *k, const Op *op, int i) {
   return text[0] == '-' ? str_format(k->arena, "(%s)", text) : text;
 }
 
+// Whether a 16-bit result is rounded before it is stored: if an op of the body reads it.  Readers
+// must meet the number that memory would have, or a recomputed value, which other kernels read,
+// would not be the first one.
+static bool is_rounded(const Value *v) {
+  bool is_read = false;
+  for_each_use(u, v)
+    is_read |= u->user != NULL;
+  return is_read && dtype_narrow(v->type->dtype);
+}
+
+bool kernel_is_exact(const Kernel *k, const Value *value) {
+  const BodyValue *v = &k->body.value[value->id];
+  return v->kind == BODY_operand || v->kind == BODY_scalar ||
+         (v->kind == BODY_computed && is_rounded(v->source));
+}
+
 // The formula of `op` with its operands and attributes filled in.
 static const char *formula_text(Kernel *k, const Op *op) {
   StrBuf b = {.arena = k->arena};
@@ -109,19 +125,10 @@ static const char *formula_text(Kernel *k, const Op *op) {
     p += n ? n : 1;
   }
   // A number is true when it is not zero, however small.
-  if (op->kind == OP_cast && op->out[0]->type->dtype == DT_bool)
-    return str_format(k->arena, "%s != 0", b.at);
-  bool is_read = false;
-  for_each_use(u, op->out[0])
-    is_read |= u->user != NULL;
-  if (op->kind == OP_cast && is_read) {
-    // The operand of a cast to 16 bits is rounded here: readers inside the body see the rounded
-    // value, too.  Results of other ops are rounded only when they are stored.
-    DType t = op->out[0]->type->dtype;
-    if (kernel_dtype(t) == t) return b.at;
-    return str_format(k->arena, "m_from_%s(m_to_%s(%s))", dtype_name[t], dtype_name[t], b.at);
-  }
-  return b.at;
+  DType t = op->out[0]->type->dtype;
+  if (op->kind == OP_cast && t == DT_bool) return str_format(k->arena, "%s != 0", b.at);
+  if (!is_rounded(op->out[0])) return b.at;
+  return str_format(k->arena, "m_round_%s(%s)", dtype_name[t], b.at);
 }
 
 void kernel_formulas(Kernel *k) {

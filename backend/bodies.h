@@ -50,6 +50,9 @@ const char *kernel_sum_ctype(const Value *v);
 
 // The body value at the current point, as C.  Records the operand that it reads.
 const char *kernel_value(Kernel *k, const Value *v);
+// Whether the 16-bit value at the current point is a number of its type, and its store need not
+// round it.
+bool kernel_is_exact(const Kernel *k, const Value *v);
 // Writes the elementwise ops: "const float v3 = u0[i] + u1; // add".
 void kernel_formulas(Kernel *k);
 // The term that the current point adds to result `i`, a sum.

@@ -72,10 +72,11 @@ static const char *read_text(Kernel *k, int i) {
   return str_format(k->arena, "u%d", i);
 }
 
-// `x`, converted to the stored type of `v`.
-static const char *stored(Kernel *k, const Value *v, const char *x) {
+// `x`, converted to the stored type of `v`, of which it is a number if `exact`.
+static const char *stored(Kernel *k, const Value *v, const char *x, bool exact) {
   DType t = v->type->dtype;
-  return kernel_dtype(t) == t ? x : str_format(k->arena, "m_to_%s(%s)", dtype_name[t], x);
+  if (kernel_dtype(t) == t) return x;
+  return str_format(k->arena, "m_%s_%s(%s)", exact ? "bits" : "to", dtype_name[t], x);
 }
 
 static const char *leaf_params(Kernel *k) {
@@ -123,7 +124,7 @@ static void emit_leaf(Kernel *k) {
   for (int i = 0; i < k->g->n_results; i++) {
     const Value *v = kernel_result(k, i);
     if (!kernel_is_sum(k, i))
-      kernel_line(k, "y%d[i] = %s;", i, stored(k, v, kernel_value(k, v)));
+      kernel_line(k, "y%d[i] = %s;", i, stored(k, v, kernel_value(k, v), kernel_is_exact(k, v)));
     else if (k->body.sum == SUM_rows)
       kernel_line(k, "s%d += %s;", i, kernel_addend(k, i));
     else
@@ -269,7 +270,7 @@ static void emit_elementwise(Kernel *k) {
 // A sum, converted to its stored type.
 static const char *sum_text(Kernel *k, int i, const char *at) {
   const Value *v = kernel_result(k, i);
-  return stored(k, v, str_format(k->arena, "(%s)t%d%s", kernel_ctype(v), i, at));
+  return stored(k, v, str_format(k->arena, "(%s)t%d%s", kernel_ctype(v), i, at), false);
 }
 
 static void emit_sum_stores(Kernel *k, const Access *kept, int from, int to, const char *index) {

@@ -79,6 +79,33 @@ M_FN uint16_t m_to_f16(float x) {
   return (uint16_t)(h | sign >> 16);
 }
 
+// The number of a 16-bit type nearest to x, as m_from_bf16(m_to_bf16(x)), but in 32-bit lanes only.
+// The conversions of AVX512-BF16 would replace denormals by 0, and so differ between processors.
+M_FN float m_round_bf16(float x) {
+  uint32_t u = m_bits(x), nearest = (u + 0x7fff + (u >> 16 & 1)) & 0xffff0000u;
+  return m_from_bits(x != x ? u | 0x400000 : nearest);
+}
+M_FN float m_round_f16(float x) {
+  // The sum with 1.5 times 2^13 of x's power of two, at least that of 2^-14, has the mantissa of
+  // f16.
+  uint32_t u = m_bits(x), power = u & 0x7f800000u;
+  float large = m_from_bits((power > 113u << 23 ? power : 113u << 23) + (13u << 23) + 0x400000u);
+  float nearest = fabsf(x) >= 65520.0f ? INFINITY : (x + large) - large;
+  return m_from_bits(m_bits(nearest) | (u & 0x80000000u)); // -0 stays
+}
+// The bits of a number that a 16-bit type holds exactly.
+M_FN uint16_t m_bits_bf16(float x) {
+  return (uint16_t)(m_bits(x) >> 16);
+}
+M_FN uint16_t m_bits_f16(float x) {
+  uint32_t u = m_bits(x), sign = u & 0x80000000u, size = u ^ sign;
+  uint32_t small = m_bits(m_from_bits(size) + 0.5f) - m_bits(0.5f);
+  uint32_t huge = size > 255u << 23 ? 0x7e00 : 0x7c00;
+  uint32_t normal = (size - (112u << 23)) >> 13;
+  uint32_t h = size >= 143u << 23 ? huge : size < 113u << 23 ? small : normal;
+  return (uint16_t)(h | sign >> 16);
+}
+
 // Formats of 8 bits and less, of which values are computed in float: m_narrow rounds to the nearest
 // number of one, ties to even.  Beyond the largest one it gives that if `saturate`, else infinity
 // or, in formats without it, NaN.

@@ -290,6 +290,11 @@ static bool is_read(const Value *v) {
   return false;
 }
 
+bool fact_is_exact(const BodyFacts *f, const Value *v) {
+  const Fact *fact = &f->value[v->id];
+  return fact->kind != FACT_sum && (fact->kind != FACT_computed || is_read(fact->source));
+}
+
 bool take_formulas(BodyFacts *f, Cursor *at, Reads *reads) {
   Check *c = f->c;
   for_each_op(op, f->g) {
@@ -308,13 +313,12 @@ bool take_formulas(BodyFacts *f, Cursor *at, Reads *reads) {
     if (!is_free_name(f, reads, &name, 'v'))
       return mismatch(c, &before, "'%s' is no name of a new value, which v and a number are",
                       ctoken_text(&name, c->arena));
+    // Readers meet the numbers of memory.
     DType t = y->type->dtype;
-    bool narrows = op->kind == OP_cast && is_read(y) && computed_dtype(t) != t;
-    if (narrows &&
-        !want(c, at, str_format(c->arena, "m_from_%s(m_to_%s(", dtype_name[t], dtype_name[t])))
-      return false;
+    bool narrows = is_read(y) && computed_dtype(t) != t;
+    if (narrows && !want(c, at, str_format(c->arena, "m_round_%s(", dtype_name[t]))) return false;
     if (!take_formula(f, at, op, reads)) return false;
-    if (narrows && !want(c, at, "))")) return false;
+    if (narrows && !want(c, at, ")")) return false;
     if (op->kind == OP_cast && t == DT_bool && !want(c, at, "!= 0")) return false;
     if (!want(c, at, ";")) return false;
     fact->name = name;

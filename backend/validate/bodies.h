@@ -73,6 +73,9 @@ bool is_free_name(const BodyFacts *f, const Reads *reads, const CToken *name, ch
 
 // Takes "v7 = FORMULA;" of each elementwise op, in the order of the body.
 bool take_formulas(BodyFacts *f, Cursor *at, Reads *reads);
+// Whether a 16-bit value at a point is a number of its type: not the result of a formula that no
+// other reads, which its store rounds.
+bool fact_is_exact(const BodyFacts *f, const Value *v);
 // Takes a value at the current point.
 bool take_value(BodyFacts *f, Cursor *at, const Value *v, Reads *reads);
 

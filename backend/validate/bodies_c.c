@@ -134,7 +134,7 @@ static bool leaf_loads(BodyFacts *f, Cursor *at, Leaf *l, bool moving) {
   return true;
 }
 
-// "y0[i] = m_to_bf16(v4);", "s1 += v4;" or "t1[i] += v4;"
+// "y0[i] = m_to_bf16(v4);", m_bits_bf16 of a number of 16 bits, "s1 += v4;" or "t1[i] += v4;"
 static bool leaf_stores(BodyFacts *f, Cursor *at, Leaf *l) {
   Check *c = f->c;
   for (int i = 0; i < f->g->n_results; i++) {
@@ -157,7 +157,9 @@ static bool leaf_stores(BodyFacts *f, Cursor *at, Leaf *l) {
     bool narrow = computed_dtype(t) != t;
     if (l->result[i] < 0 || l->param[l->result[i]].is_const || !is_name(&name, 'y', i))
       return mismatch(c, &before, "this is not result %d", i);
-    if (narrow && !want(c, at, str_format(c->arena, "m_to_%s(", dtype_name[t]))) return false;
+    const char *store = fact_is_exact(f, v) ? "bits" : "to";
+    if (narrow && !want(c, at, str_format(c->arena, "m_%s_%s(", store, dtype_name[t])))
+      return false;
     if (!take_value(f, at, v, &l->reads) || !want(c, at, narrow ? ");" : ";")) return false;
   }
   return true;

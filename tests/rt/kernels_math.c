@@ -165,6 +165,43 @@ static double number_of(int format, int code) {
   return x <= largest[format] ? x : INFINITY;
 }
 
+// The number nearest to x with this mantissa and least exponent, by division by its distance from
+// the next one.
+static double nearest(double x, int mantissa, int least, double largest) {
+  int e;
+  frexp(x, &e);
+  double step = ldexp(1, (e - 1 < least ? least : e - 1) - mantissa), y = rint(x / step) * step;
+  return fabs(y) > largest ? copysign(INFINITY, x) : y;
+}
+
+// The 16-bit types: for every upper half of a float the numbers in the middle of two and beside it.
+static void nearest_of_16_bits(void **state) {
+  (void)state;
+  static const uint32_t low[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x1fff};
+  for (uint32_t top = 0; top < 1 << 19; top++)
+    for (size_t i = 0; i < sizeof low / sizeof *low; i++) {
+      float x = m_from_bits(top << 13 | low[i]);
+      float b = m_round_bf16(x), h = m_round_f16(x);
+      float of_bits[] = {m_from_bf16(m_bits_bf16(b)), m_from_f16(m_bits_f16(h))};
+      if (isnan(x)) {
+        if (!isnan(b) || !isnan(h) || !isnan(of_bits[0]) || !isnan(of_bits[1]))
+          fail_msg("NaN %x is rounded to a number", m_bits(x));
+        continue;
+      }
+      double want_b = isinf(x) ? (double)x : nearest((double)x, 7, -126, 0x1.fep127);
+      double want_h = isinf(x) ? (double)x : nearest((double)x, 10, -14, 65504);
+      // -0 stays.
+      if ((double)b != want_b || signbit(b) != signbit(x) || (double)h != want_h ||
+          signbit(h) != signbit(x))
+        fail_msg("%a is rounded to %a and %a, not %a and %a", (double)x, (double)b, (double)h,
+                 want_b, want_h);
+      // Memory has the same number, rounded before or by the store.
+      if (m_bits(of_bits[0]) != m_bits(b) || m_bits(of_bits[1]) != m_bits(h) ||
+          m_to_bf16(x) != m_bits_bf16(b) || m_to_f16(x) != m_bits_f16(h))
+        fail_msg("%a is stored as %a and %a", (double)x, (double)of_bits[0], (double)of_bits[1]);
+    }
+}
+
 // Numbers between neighbours of each format go to the nearer one; ties to the even code.
 static void narrow_formats(void **state) {
   (void)state;
@@ -209,6 +246,7 @@ TEST_GROUP(kernels_math) {
       cmocka_unit_test(smaller_and_larger),
       cmocka_unit_test(integers),
       cmocka_unit_test(roundings),
+      cmocka_unit_test(nearest_of_16_bits),
       cmocka_unit_test(narrow_formats),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
