@@ -79,18 +79,23 @@ M_FN uint16_t m_to_f16(float x) {
   return (uint16_t)(h | sign >> 16);
 }
 
-// The number of a 16-bit type nearest to x, as m_from_bf16(m_to_bf16(x)), but in 32-bit lanes only.
-// The conversions of AVX512-BF16 would replace denormals by 0, and so differ between processors.
+// The number of a 16-bit type nearest to x, as m_from_bf16(m_to_bf16(x)), but in 32-bit lanes only
+// and without conditions: GCC would split those by the constants of the formula, such as 0 of a
+// ReLU, and vectorise none of it.  The conversions of AVX512-BF16 would replace denormals by 0.
 M_FN float m_round_bf16(float x) {
-  uint32_t u = m_bits(x), nearest = (u + 0x7fff + (u >> 16 & 1)) & 0xffff0000u;
-  return m_from_bits(x != x ? u | 0x400000 : nearest);
+  uint32_t u = m_bits(x), nan = 0 - (uint32_t)(x != x);
+  uint32_t up = (0x7fff + (u >> 16 & 1)) & ~nan;
+  return m_from_bits(((u + up) | (nan & 0x400000)) & 0xffff0000u);
 }
 M_FN float m_round_f16(float x) {
-  // The sum with 1.5 times 2^13 of x's power of two, at least that of 2^-14, has the mantissa of
-  // f16.
+  // The sum with 1.5 times 2^13 of x's power of two has the mantissa of f16, and that of 2^-14
+  // has its denormals.
   uint32_t u = m_bits(x), power = u & 0x7f800000u;
-  float large = m_from_bits((power > 113u << 23 ? power : 113u << 23) + (13u << 23) + 0x400000u);
-  float nearest = fabsf(x) >= 65520.0f ? INFINITY : (x + large) - large;
+  power = power > 113u << 23 ? power : 113u << 23;
+  power = power < 144u << 23 ? power : 144u << 23;
+  float large = m_from_bits(power + (13u << 23) + 0x400000u), nearest = (x + large) - large;
+  // 2^16 and more are infinite: in f32, 2^112 times that.
+  nearest = nearest * 0x1p112f * 0x1p-112f;
   return m_from_bits(m_bits(nearest) | (u & 0x80000000u)); // -0 stays
 }
 // The bits of a number that a 16-bit type holds exactly.
@@ -98,12 +103,15 @@ M_FN uint16_t m_bits_bf16(float x) {
   return (uint16_t)(m_bits(x) >> 16);
 }
 M_FN uint16_t m_bits_f16(float x) {
-  uint32_t u = m_bits(x), sign = u & 0x80000000u, size = u ^ sign;
-  uint32_t small = m_bits(m_from_bits(size) + 0.5f) - m_bits(0.5f);
-  uint32_t huge = size > 255u << 23 ? 0x7e00 : 0x7c00;
-  uint32_t normal = (size - (112u << 23)) >> 13;
-  uint32_t h = size >= 143u << 23 ? huge : size < 113u << 23 ? small : normal;
-  return (uint16_t)(h | sign >> 16);
+  uint32_t u = m_bits(x), size = u & 0x7fffffffu;
+  // Below 2^-14 the bits are the difference of |x| + 1/2 and 1/2, in units of 2^-24; from there on
+  // that is the larger number.
+  int32_t normal = (int32_t)(size >> 13) - (112 << 10);
+  int32_t small = (int32_t)(m_bits(m_from_bits(size) + 0.5f) - m_bits(0.5f));
+  normal = normal > 1024 ? normal : 1024;
+  int32_t h = small < normal ? small : normal;
+  // Infinity and NaN have exponent 255, and 112 less, and are to have 31.
+  return (uint16_t)((h + (h >> 3 & 0x4000)) | (int32_t)(u >> 16 & 0x8000));
 }
 
 // Formats of 8 bits and less, of which values are computed in float: m_narrow rounds to the nearest
