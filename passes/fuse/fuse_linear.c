@@ -15,6 +15,10 @@
 // in 16 bits is f32 and is cast after the broadcast: here it is cast before, as a vector. The sum
 // of an adjoint in 16 bits is read through a cast to f32, which the product makes unnecessary.
 //
+// In 16 bits these ops compute in f32 inside, so a GELU is of the sum before it is rounded. If it
+// is recomputed for gradients, which also read the recomputed sum, forward computes it by the same
+// op, although no other op reads the sum there: both have the same bits.
+//
 // If the batch is split into micro-batches, a product that is only accumulated over them adds to
 // the sum itself: the sum is read and written once per micro-batch, and no term of it is ever in
 // memory.
@@ -37,6 +41,7 @@
 // elements.
 
 #include "ir/analysis/local.h"
+#include "ir/analysis/origin.h"
 #include "ir/analysis/rewrite.h"
 #include "ir/op.h"
 #include "pass.h"
@@ -46,6 +51,7 @@ enum { GELU_MULTIPLE = 8 };
 typedef struct Fusion {
   Graph *g;
   Diag *d;
+  bool *recomputed; // by the number of an op of the model: its GELU is recomputed
   int64_t n_biases, n_gelus, n_gelu_backs, n_sums, n_accumulated;
 } Fusion;
 
@@ -103,7 +109,8 @@ static void fuse_product(Fusion *f, Op *add) {
   if (!bias) bias = broadcast_vector(add->in[1].value);
   Op *product = made_by(y, OP_linear);
   if (!bias || !product || only_reader(y) != add) return;
-  // The kernel computes the GELU too, if exactly one reads the sum besides others.
+  // The kernel computes the GELU too, if exactly one reads the sum besides others, here or in
+  // backward.
   Op *gelu = NULL;
   int n_gelus = 0;
   for_each_use(u, sum) {
@@ -111,7 +118,8 @@ static void fuse_product(Fusion *f, Op *add) {
     gelu = u->user;
     n_gelus++;
   }
-  if (only_reader(sum) || n_gelus != 1) gelu = NULL;
+  bool others = !only_reader(sum) || (gelu && f->recomputed[gelu->of]);
+  if (!others || n_gelus != 1) gelu = NULL;
   if (gelu && last_dim(sum) % GELU_MULTIPLE == 0 && fuse_bias(f, product, add, bias, gelu)) {
     f->n_biases++;
     f->n_gelus++;
@@ -181,6 +189,16 @@ static void fuse_sum(Fusion *f, Op *product) {
   value_replace_uses(sum->out[0], op->out[1]); // sum is dead
   op_erase(product);
   f->n_sums++;
+}
+
+// Notes the ops of the model with a recomputed GELU.
+static void find_recomputed(Fusion *f, Arena *scratch) {
+  int n = 0;
+  for_each_op(op, f->g)
+    if (op->of > n) n = op->of;
+  f->recomputed = arena_array(scratch, bool, n + 1);
+  for_each_op(op, f->g)
+    if (op->kind == OP_gelu_tanh && op_is_recomputed(op)) f->recomputed[op->of] = true;
 }
 
 // Whether the accumulation of the value can be fused with its producer.
@@ -259,6 +277,7 @@ bool pass_fuse_linear(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m) {
     f.g = g;
     if (g->entry) {
+      find_recomputed(&f, opt_scratch(o));
       for_each_op_safe(op, f.g)
         if (op->kind == OP_add) fuse_product(&f, op);
       for_each_op_safe(op, f.g)

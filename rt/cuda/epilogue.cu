@@ -24,9 +24,9 @@ static __global__ void add_bias_gelu(T *d, int64_t ldd, T *aux, const T *bias, i
                                      int64_t n) {
   for (int64_t i = blockIdx.x; i < m; i += gridDim.x)
     for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
-      float x = load(aux + i * n + j) + load(bias + j);
-      store(aux + i * n + j, x);
-      store(d + i * ldd + j, m_gelu_tanh(x));
+      // The GELU is of the stored, rounded sum.
+      store(aux + i * n + j, load(aux + i * n + j) + load(bias + j));
+      store(d + i * ldd + j, m_gelu_tanh(load(aux + i * n + j)));
     }
 }
 

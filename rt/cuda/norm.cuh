@@ -149,7 +149,8 @@ static __global__ void norm_long_rows(T *s, T *y, float *mean, float *rstd, cons
 }
 
 // -- Backward.  With h = (x - mean) rstd and e = dy g:  dx = rstd (e - mean(e) - h mean(e h)), dg
-// the sum of dy h over rows, db that of dy.  Not CENTRED: without mean(e) and db.
+// the sum of dy h over rows, db that of dy.  Not CENTRED: without mean(e) and db.  dr is added to
+// the rounded dx.
 
 template <class T, int V, int THREADS, bool CENTRED, int PACKS>
 static __global__ void __launch_bounds__(BLOCK, PACKS *V <= 3 * HELD / 4 ? 2 : 1)
@@ -194,7 +195,8 @@ static __global__ void __launch_bounds__(BLOCK, PACKS *V <= 3 * HELD / 4 ? 2 : 1
       for (int k = 0; k < V; k++) {
         float v = (load(&held[h].at[k]) - middle) * r;
         float d = r * (load(&held_dy[h].at[k]) * gain[k] - mean_e - v * mean_eh);
-        store(&to.at[k], dr ? load(&held_dr[h].at[k]) + d : d);
+        store(&to.at[k], d);
+        if (dr) store(&to.at[k], load(&held_dr[h].at[k]) + load(&to.at[k]));
       }
       write_pack(dx + row * n + i, to);
     }
@@ -263,7 +265,8 @@ static __global__ void norm_back_long_rows(T *dx, const T *dr, const T *x, const
       for (int k = 0; k < V; k++) {
         float v = (load(&p.at[k]) - middle) * r;
         float d = r * (load(&q.at[k]) * g[i + k] - mean_e - v * mean_eh);
-        store(&p.at[k], dr ? load(dr + row * n + i + k) + d : d);
+        store(&p.at[k], d);
+        if (dr) store(&p.at[k], load(dr + row * n + i + k) + load(&p.at[k]));
       }
       write_pack(dx + row * n + i, p);
     }
