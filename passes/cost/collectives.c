@@ -22,11 +22,11 @@ bool op_is_collective(const Op *op) {
 }
 
 StepPart *graph_step_parts(const Graph *g, Arena *a) {
-  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
+  const PartOps ops = graph_part_ops(g, a);
   StepPart *part = arena_array(a, StepPart, g->n_ops);
   DeferredGroups deferred = {0};
   for_each_op(op, g)
-    part[op->id] = begin[op->id] ? STEP_begin : update[op->id] ? STEP_update : STEP_micro;
+    part[op->id] = ops.begin[op->id] ? STEP_begin : ops.update[op->id] ? STEP_update : STEP_micro;
   // Deferred updates run in the next step, in the part of the op that they are due before.
   graph_deferred_groups(g, a, &deferred);
   for (int i = 0; i < deferred.n; i++) {

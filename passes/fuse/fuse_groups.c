@@ -433,7 +433,7 @@ static void make_groups(FuseGroups *f, bool each) {
     if (!each && op->kind == OP_reduce_sum) add_sum(f, op);
   // Small groups without dependents are joined: they cannot form a cycle, and no op waits for them.
   // All must run equally often: once per step, or for every micro-batch.
-  const bool *early = graph_begin_ops(f->g, f->scratch), *late = graph_update_ops(f->g, f->scratch);
+  const PartOps part = graph_part_ops(f->g, f->scratch);
   Vec(Group *) open = {0}; // the last group of each kind
   for_each_op(op, f->g) {
     Group *g = f->group[op->id];
@@ -445,7 +445,7 @@ static void make_groups(FuseGroups *f, bool each) {
     if (!end) continue;
     int at = 0;
     while (at < open.n &&
-           (joins_report(f, open.at[at], g) || !like_ends(open.at[at], g, early, late)))
+           (joins_report(f, open.at[at], g) || !like_ends(open.at[at], g, part.begin, part.update)))
       at++;
     Loops loops;
     if (at == open.n)

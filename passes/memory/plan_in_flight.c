@@ -52,7 +52,8 @@ typedef struct Ends {
 } Ends;
 
 static Ends find_ends(const MemoryPlan *p) {
-  Ends e = {graph_begin_ops(p->g, p->scratch), graph_update_ops(p->g, p->scratch), 0, 0, 0};
+  const PartOps part = graph_part_ops(p->g, p->scratch);
+  Ends e = {part.begin, part.update, 0, 0, 0};
   for_each_op(op, p->g)
     *(e.begin[op->id] ? &e.of_begin : e.update[op->id] ? &e.of_update : &e.of_loop) = op_time(op);
   // With one slice, collectives of the loop overlap with the update.

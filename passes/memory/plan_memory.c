@@ -111,14 +111,14 @@ bool memory_plan_find_blocks(MemoryPlan *p, Graph *g) {
   graph_renumber(g);
   // Ops that run once per step precede the loop or follow it; deferred ops are last.
   enum { BEGIN, LOOP, UPDATE, DEFERRED, N_PARTS };
-  const bool *begin = graph_begin_ops(g, p->scratch), *update = graph_update_ops(g, p->scratch);
+  const PartOps ops = graph_part_ops(g, p->scratch);
   Vec(Op *) part[N_PARTS] = {{0}};
   for_each_op(op, g)
     vec_push(p->scratch,
-             &part[begin[op->id]    ? BEGIN
-                   : op->deferred   ? DEFERRED
-                   : update[op->id] ? UPDATE
-                                    : LOOP],
+             &part[ops.begin[op->id]    ? BEGIN
+                   : op->deferred       ? DEFERRED
+                   : ops.update[op->id] ? UPDATE
+                                        : LOOP],
              op);
   for (int k = 0; k < N_PARTS; k++)
     for (int i = 0; i < part[k].n; i++)

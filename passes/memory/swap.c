@@ -194,8 +194,9 @@ bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
     if (!g->entry || !any) continue;
     // Positions are compared by op id.
     graph_renumber(g);
-    s.begin = graph_begin_ops(g, s.scratch);
-    s.update = graph_update_ops(g, s.scratch);
+    const PartOps part = graph_part_ops(g, s.scratch);
+    s.begin = part.begin;
+    s.update = part.update;
     // Results of the lists' ops that backward reads are offloaded.
     for_each_op(op, s.g) {
       if (op->part != PART_forward || !number_of(op) || s.begin[op->id] || s.update[op->id])

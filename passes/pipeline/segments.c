@@ -449,10 +449,10 @@ Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
     out.set_of[mesh->id] = set >= 0 ? set : out.n_sets++;
   }
   // Ops of the loop run for every micro-batch.
-  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
+  const PartOps part = graph_part_ops(g, a);
   out.looping = arena_array(a, bool, g->n_ops);
   for_each_op(op, g)
-    out.looping[op->id] = !begin[op->id] && !update[op->id];
+    out.looping[op->id] = !part.begin[op->id] && !part.update[op->id];
   // An op that forward reads is in forward, even if it was combined with an op of backward.
   f.back = arena_array(a, bool, g->n_ops);
   for (const Op *op = g->last; op; op = op->prev) {

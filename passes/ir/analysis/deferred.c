@@ -50,14 +50,14 @@ bool param_changes_in_step(const Value *param) {
 // -- Due ops -----------------------------------------------------------------------------------
 
 int64_t *step_order(const Graph *g, Arena *a) {
-  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
+  const PartOps part = graph_part_ops(g, a);
   int64_t *order = arena_array(a, int64_t, g->n_ops), n = g->n_ops;
   for_each_op(op, g)
     // Ops of the loop come after those before it, then the update, then deferred ops.
-    order[op->id] = op->id + (begin[op->id]    ? 0
-                              : op->deferred   ? 3 * n
-                              : update[op->id] ? 2 * n
-                                               : n);
+    order[op->id] = op->id + (part.begin[op->id]    ? 0
+                              : op->deferred        ? 3 * n
+                              : part.update[op->id] ? 2 * n
+                                                    : n);
   return order;
 }
 

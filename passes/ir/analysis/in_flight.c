@@ -161,8 +161,9 @@ const Op **graph_waits(const Graph *g, Arena *a) {
   Walk w = {.g = g, .arena = a, .meets = module_meets(g->module, a)};
   w.before = arena_array(a, const Op *, g->n_ops);
   w.started_by = arena_array(a, bool, g->n_values);
-  w.begin = graph_begin_ops(g, a);
-  w.update = graph_update_ops(g, a);
+  const PartOps ops = graph_part_ops(g, a);
+  w.begin = ops.begin;
+  w.update = ops.update;
   graph_deferred_groups(g, a, &w.groups);
   for (int part = 0; part < N_PARTS; part++)
     run_part(&w, part);

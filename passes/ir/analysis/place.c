@@ -218,7 +218,7 @@ static bool begins(const Op *op, const bool *begin) {
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     bool same = v->def ? begin[v->def->id] : value_lasts(v) && !v->each_slice;
-    if (!whole_in_time(v) || !same) return false;
+    if (!same || !whole_in_time(v)) return false;
     bytes += type_bytes(v->type);
   }
   for (int i = 0; i < op->n_out; i++) {
@@ -228,38 +228,44 @@ static bool begins(const Op *op, const bool *begin) {
   return bytes >= 0 || op->kind == OP_constant || leads_to_pin(op);
 }
 
-bool *graph_begin_ops(const Graph *g, Arena *a) {
-  bool *begin = arena_array(a, bool, g->n_ops);
-  if (module_slices(g->module) == 1) return begin;
-  const bool *update = graph_update_ops(g, a);
-  for_each_op(op, g)
-    begin[op->id] = !update[op->id] && begins(op, begin);
-  return begin;
+PartOps graph_part_ops(const Graph *g, Arena *a) {
+  bool *begin = arena_array(a, bool, g->n_ops), *update = graph_update_ops(g, a);
+  if (module_slices(g->module) > 1)
+    for_each_op(op, g)
+      begin[op->id] = !update[op->id] && begins(op, begin);
+  return (PartOps){begin, update};
 }
 
-// The ops that compute the next value of a parameter, by op id: per step, or with `each_slice` per
-// slice.
-static bool *parameter_makers(const Graph *g, bool each_slice, Arena *a) {
-  bool *makes = arena_array(a, bool, g->n_ops);
+bool *graph_begin_ops(const Graph *g, Arena *a) {
+  if (module_slices(g->module) == 1) return arena_array(a, bool, g->n_ops);
+  return graph_part_ops(g, a).begin;
+}
+
+// Marks the ops that compute the next value of a parameter, by op id: per step, or with
+// `each_slice` per slice.  Returns whether there are any.
+static bool parameter_makers(const Graph *g, bool each_slice, bool *makes) {
+  bool any = false;
   for (int i = 0; i < g->n_results; i++) {
     const Value *target = g->results[i]->target;
     const Op *def = g->results[i]->use.value->def;
-    if (target && def && target->each_slice == each_slice) makes[def->id] = true;
+    if (!target || !def || target->each_slice != each_slice) continue;
+    any = makes[def->id] = true;
   }
-  return makes;
+  return any;
 }
 
 // The update ops that run in every slice, by op id: all ops that lead to each_slice updates.
 static bool *updates_each_slice(const Graph *g, Arena *a) {
-  bool *each = arena_array(a, bool, g->n_ops);
-  const bool *makes = parameter_makers(g, true, a);
+  bool *each = arena_array(a, bool, g->n_ops), *makes = arena_array(a, bool, g->n_ops);
+  if (!parameter_makers(g, true, makes)) return each;
   for (const Op *op = g->last; op; op = op->prev) {
+    if (op->part != PART_update) continue;
     // From the last op back: all readers are known.
     bool leads = makes[op->id];
     for (int i = 0; i < op->n_out; i++)
       for_each_use(u, op->out[i])
         leads |= u->user && each[u->user->id];
-    each[op->id] = op->part == PART_update && leads;
+    each[op->id] = leads;
   }
   return each;
 }
@@ -309,7 +315,8 @@ bool *graph_update_ops(const Graph *g, Arena *a) {
   bool *late = arena_array(a, bool, g->n_ops);
   if (g->module->early_updates) return late;
   const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
-  const bool *makes = parameter_makers(g, false, a);
+  bool *makes = arena_array(a, bool, g->n_ops);
+  parameter_makers(g, false, makes);
   for_each_op(op, g) {
     late[op->id] = starts_update(op, steady, each_slice, makes);
     // Readers of late results are late.
@@ -342,10 +349,10 @@ const Op *graph_out_of_parts(const Graph *g) {
   enum { BEGIN, LOOP, UPDATE };
   int now = BEGIN;
   Arena *a = arena_new();
-  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
+  const PartOps ops = graph_part_ops(g, a);
   const Op *found = NULL;
   for (const Op *op = g->first; op && !found; op = op->next) {
-    int part = begin[op->id] ? BEGIN : update[op->id] ? UPDATE : LOOP;
+    int part = ops.begin[op->id] ? BEGIN : ops.update[op->id] ? UPDATE : LOOP;
     if (part < now) found = op;
     now = part;
   }

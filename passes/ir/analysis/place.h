@@ -91,6 +91,12 @@ Op *graph_update_start(const Graph *g);
 // The same ops by op id, for any order of the graph.
 bool *graph_update_ops(const Graph *g, Arena *a);
 
+// Both: one pass less than each by itself.
+typedef struct PartOps {
+  bool *begin, *update;
+} PartOps;
+PartOps graph_part_ops(const Graph *g, Arena *a);
+
 // The first op after an op of a later order (Origin), or NULL.
 const Op *graph_out_of_order(const Graph *g);
 
