@@ -161,30 +161,26 @@ Value *build_full_like(Builder *b, const Value *x, double value) {
 }
 
 // Whether all elements are one number that the double of a fill can represent.
-static bool all_equal(const Tensor *t, double *value) {
-  int64_t bytes = type_bytes(t->type), one = dtype_bytes[t->type->dtype];
+static bool all_equal(const Type *type, const char *at, double *value) {
+  int64_t bytes = type_bytes(type), one = dtype_bytes[type->dtype];
   *value = 0;
   if (bytes == 0) return true;
   // Overlapping comparison: each element with the next one.
-  if (memcmp(t->data, (const char *)t->data + one, (size_t)(bytes - one)) != 0) return false;
-  *value = tensor_f(t, 0);
+  if (memcmp(at, at + one, (size_t)(bytes - one)) != 0) return false;
+  _Alignas(8) char element[8];
+  memcpy(element, at, (size_t)one);
+  *value = tensor_f(&(Tensor){type, element}, 0);
   // The double of a fill holds integers exactly up to 2^53.
-  bool exact = dtype_class[t->type->dtype] == 'F' || fabs(*value) < 0x1p53;
+  bool exact = dtype_class[type->dtype] == 'F' || fabs(*value) < 0x1p53;
   return exact && !isnan(*value);
 }
 
 Value *build_constant(Builder *b, const Type *type, const void *bytes) {
-  Arena *scratch = arena_new();
-  Tensor t = {type, arena_copy(scratch, bytes, (size_t)type_bytes(type))};
   double value;
-  Value *v;
   // A fill needs no bytes in the program.
-  if (all_equal(&t, &value))
-    v = build_fill(b, type->dtype, type->ndim, type->dim, value);
-  else
-    v = build_op(b, OP_constant, NULL, 0,
-                 ATTRS(a_data("value", bytes, type_bytes(type)),
-                       a_list("shape", type->dim, type->ndim), a_t("to", type->dtype)));
-  arena_free(scratch);
-  return v;
+  if (all_equal(type, bytes, &value))
+    return build_fill(b, type->dtype, type->ndim, type->dim, value);
+  return build_op(b, OP_constant, NULL, 0,
+                  ATTRS(a_data("value", bytes, type_bytes(type)),
+                        a_list("shape", type->dim, type->ndim), a_t("to", type->dtype)));
 }

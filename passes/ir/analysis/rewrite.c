@@ -73,10 +73,12 @@ bool constant_tensor(const Value *v, Tensor *out, Arena *a) {
     memcpy(out->data, value->data.at, (size_t)value->data.n);
     return true;
   }
-  // A fill has all elements equal.
-  double value = attr_f(op, "value");
-  for (int64_t i = 0, n = type_count(v->type); i < n; i++)
-    tensor_set_f(out, i, value);
+  // A fill has all elements equal: copies of the first, of twice as many each time.
+  int64_t bytes = type_bytes(v->type), done = dtype_bytes[v->type->dtype];
+  if (bytes) tensor_set_f(out, 0, attr_f(op, "value"));
+  for (; done < bytes; done *= 2)
+    memcpy((char *)out->data + done, out->data,
+           (size_t)(done < bytes - done ? done : bytes - done));
   return true;
 }
 

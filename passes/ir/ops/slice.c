@@ -333,10 +333,16 @@ bool trilu_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag
   bool upper = attr_i(op, "upper");
   const Type *x = in[0].type;
   int64_t rows = x->dim[x->ndim - 2], columns = x->dim[x->ndim - 1], k = attr_i(op, "k");
-  for (int64_t i = 0; i < type_count(x); i++) {
-    int64_t row = i / columns % rows, column = i % columns;
-    // The rest stays zero.
-    if (upper ? column - row >= k : column - row <= k) element_copy(out, i, &in[0], i);
+  int64_t n = columns ? type_count(x) / columns : 0, bytes = dtype_bytes[x->dtype];
+  k = k < -rows ? -rows : k > columns ? columns : k;
+  for (int64_t i = 0; i < n; i++) {
+    // The columns from diagonal k on, or up to it; the rest stays zero.
+    int64_t row = i % rows, from = upper ? row + k : 0, to = upper ? columns : row + k + 1;
+    if (from < 0) from = 0;
+    if (to > columns) to = columns;
+    if (from >= to) continue;
+    memcpy((char *)out->data + (i * columns + from) * bytes,
+           (const char *)in[0].data + (i * columns + from) * bytes, (size_t)((to - from) * bytes));
   }
   return true;
 }
