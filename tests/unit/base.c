@@ -2,6 +2,9 @@
 
 #include "unit.h"
 
+#include <inttypes.h>
+#include <limits.h>
+
 #include "base/arena.h"
 #include "base/str.h"
 #include "base/table.h"
@@ -46,6 +49,40 @@ static void strings_are_formatted_and_compared(void **state) {
   assert_true(str_ends("w.bin", ".bin") && !str_ends("bin", ".bin"));
   assert_true(str_glob("*.weight", "h.0.weight") && str_glob("h.[0-3].?", "h.2.w"));
   assert_false(str_glob("h.[0-3].?", "h.4.w"));
+  arena_free(a);
+}
+
+// Formats as printf does, in an arena and in a buffer.
+#define assert_formats(...)                                                                        \
+  do {                                                                                             \
+    char want[1024];                                                                               \
+    snprintf(want, sizeof want, __VA_ARGS__);                                                      \
+    StrBuf buffer = {.arena = a};                                                                  \
+    strbuf_addf(&buffer, __VA_ARGS__);                                                             \
+    assert_string_equal(buffer.at, want);                                                          \
+    assert_int_equal(buffer.n, strlen(want));                                                      \
+    assert_string_equal(str_format(a, __VA_ARGS__), want);                                         \
+  } while (0)
+
+static void formats_are_those_of_printf(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  const char open[] = {'o', 'p', 'e', 'n'}; // without an end
+  assert_formats("%%%c%s%%", 'c', "");
+  assert_formats("%d %d %d %d", 0, -7, INT_MAX, INT_MIN);
+  assert_formats("%" PRId64 " %" PRId64 " %" PRId64, (int64_t)10, INT64_MAX, INT64_MIN);
+  assert_formats("%.*s|%.*s|%.*s", 4, open, 0, "none", 9, "short");
+  assert_formats("%5d %-4s| %.3s %g %zu %lld %x", 12, "x", "abcdef", 0.25, (size_t)9, 1ll, 255);
+  assert_formats("%s %*d %.*f", "mixed", 6, -12, 2, 1.0);
+  // Around the length of a short text, by plain text, a string and a number at its end.
+  char text[300];
+  for (int n = 240; n < 300; n++) {
+    memset(text, 'x', (size_t)n);
+    text[n] = '\0';
+    assert_formats("%s", text);
+    assert_formats("%d%s<>", n, text);
+    assert_formats("%s%d", text, -1234567);
+  }
   arena_free(a);
 }
 
@@ -183,6 +220,7 @@ TEST_GROUP(base) {
       cmocka_unit_test(arena_blocks_are_zeroed_aligned_and_apart),
       cmocka_unit_test(arena_counts_what_was_asked_for),
       cmocka_unit_test(strings_are_formatted_and_compared),
+      cmocka_unit_test(formats_are_those_of_printf),
       cmocka_unit_test(text_for_a_terminal_is_harmless_utf_8),
       cmocka_unit_test(a_buffer_grows_past_any_single_piece),
       cmocka_unit_test(a_vector_keeps_its_elements_when_it_grows),
