@@ -69,6 +69,7 @@ typedef struct Lines {
   const CallList *list;
   Form *form;         // [n]
   Vec(int64_t) value; // of all holes: the number, or the offset of the macro's value
+  StrBuf text;        // of a form
 } Lines;
 
 // The differing numbers of a loop, as C.
@@ -84,15 +85,15 @@ typedef struct Repeat {
 // -- Forms ---------------------------------------------------------------------------------------
 
 const char *repeats_plain(Arena *a, const char *text) {
-  StrBuf out = {.arena = a};
-  strbuf_add(&out, "");
+  char *plain = arena_alloc(a, strlen(text) + 1), *end = plain;
   for (; *text; text++) {
     if (*text == *MARK_KIND)
       text = strchr(text + 1, *MARK_KIND);
     else if (*text != *MARK_NUMBER && *text != *MARK_PLACE)
-      strbuf_add_n(&out, text, 1);
+      *end++ = *text;
   }
-  return out.at;
+  *end = 0;
+  return plain;
 }
 
 static size_t word_length(const char *s) {
@@ -102,35 +103,36 @@ static size_t word_length(const char *s) {
 // The form of a line.  A macro is one form with all of its type and memory.
 static Form read_form(Lines *l, Table *forms, const Call *call, int *n_forms) {
   Arena *a = l->p->arena;
-  StrBuf text = {.arena = a};
+  StrBuf *text = &l->text;
+  text->n = 0;
   Form form = {.first = l->value.n};
-  strbuf_add(&text, call->joined ? "joined " : "");
+  strbuf_add(text, call->joined ? "joined " : "");
   for (const char *s = call->text; *s;) {
     if (*s == *MARK_NUMBER) {
       char *end;
       vec_push(a, &l->value, strtoll(s + 1, &end, 10));
-      strbuf_add_n(&text, s, 1);
+      strbuf_add_n(text, s, 1);
       s = end;
     } else if (*s == *MARK_PLACE) {
       size_t n = word_length(++s);
       const Value *v = names_value(l->p->names, str_copy_n(a, s, n));
       vec_push(a, &l->value, v->offset);
       form.places++;
-      strbuf_addf(&text, MARK_PLACE "%s%d*%d*%" PRId64, dtype_ctype[v->type->dtype],
+      strbuf_addf(text, MARK_PLACE "%s%d*%d*%" PRId64, dtype_ctype[v->type->dtype],
                   value_on_host(v), v->slots > 1 ? v->slots : 0, v->slots > 1 ? v->stride : 0);
       s += n;
     } else {
       size_t n = strcspn(s, MARK_NUMBER MARK_PLACE);
-      strbuf_add_n(&text, s, n);
+      strbuf_add_n(text, s, n);
       s += n;
     }
   }
   form.holes = l->value.n - form.first;
-  int *number = table_find(forms, 0, text.at);
+  int *number = table_find(forms, 0, text->at);
   if (!number) {
     number = arena_one(a, int);
     *number = (*n_forms)++;
-    table_add(forms, 0, text.at, number);
+    table_add(forms, 0, str_copy_n(a, text->at, text->n), number);
   }
   form.number = *number;
   return form;
@@ -418,6 +420,7 @@ static void fold_range(const Lines *l, int from, int end, CallList *out) {
 
 static void fold_list(Program *p, CallList *list) {
   Lines l = {.p = p, .list = list, .form = arena_array(p->arena, Form, list->n + 1)};
+  l.text.arena = p->arena;
   Table *forms = table_new(p->arena);
   CallList out = {0};
   int n_forms = 0;

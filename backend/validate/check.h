@@ -39,6 +39,7 @@ typedef struct LoopText {
   Cursor after;
   int64_t n_columns;
   const int64_t *table; // [times][n_columns]; NULL: no line of the body reads it
+  StrBuf text;          // of the iteration
 } LoopText;
 
 // A function or table of the text.
@@ -194,6 +195,7 @@ bool units_read(Check *c);
 Unit *unit_find(Check *c, const Cursor *at, const char *name, UnitKind kind);
 Unit *unit_find_typed(Check *c, const Cursor *at, const char *name, UnitKind kind,
                       const char *type);
+MacroPlace *macro_find(const Check *c, const CToken *name); // of a loop as well
 MacroPlace *place_find(const Check *c, const CToken *name);
 
 // Loops over equal calls (repeats.c).

@@ -145,8 +145,10 @@ static bool add_name(Check *c, Cursor *at, const LoopText *loop, StrBuf *out) {
 bool loop_next(Check *c, LoopText *loop, Cursor *out) {
   *out = (Cursor){0};
   if (++loop->i >= loop->times) return true;
-  StrBuf text = {.arena = c->arena};
-  strbuf_add(&text, "");
+  // One buffer for all iterations: nothing refers to the text of an earlier one.
+  StrBuf *text = &loop->text;
+  text->arena = c->arena;
+  text->n = 0;
   bool alone = false; // an argument, or a number of a list, begins
   int depth = 0;
   for (Cursor at = loop->body;;) {
@@ -156,16 +158,15 @@ bool loop_next(Check *c, LoopText *loop, Cursor *out) {
     if (t.kind == C_end || t.kind == C_bad) return unexpected(c, &at, "the end of the loop");
     depth += ctoken_is(&t, "{") ? 1 : ctoken_is(&t, "}") ? -1 : 0;
     if (depth < 0) break;
-    strbuf_add_n(&text, gap, (size_t)(t.at - gap));
+    strbuf_add_n(text, gap, (size_t)(t.at - gap));
     const Cursor before = at;
     LoopNumber number;
-    const char *name = t.kind == C_name ? ctoken_text(&t, c->arena) : NULL;
-    const MacroPlace *place = name ? table_find(c->names, NAME_macro, name) : NULL;
+    const MacroPlace *place = macro_find(c, &t);
     if (place && place->number.kind != NUMBER_plain) {
       cursor_next(&at);
-      if (!add_place(c, &before, loop, &t, place, &text)) return false;
-    } else if (name && take(&at, "nnrt_name(")) {
-      if (!add_name(c, &at, loop, &text)) return false;
+      if (!add_place(c, &before, loop, &t, place, text)) return false;
+    } else if (t.kind == C_name && take(&at, "nnrt_name(")) {
+      if (!add_name(c, &at, loop, text)) return false;
     } else if (alone && loop_number_read(&at, &number)) {
       int64_t value = 0;
       const CToken after = cursor_peek(&at);
@@ -173,17 +174,17 @@ bool loop_next(Check *c, LoopText *loop, Cursor *out) {
           !ctoken_is(&after, "]"))
         return unexpected(c, &at, "the end of a number of the loop");
       if (!number_value(c, &before, loop, &number, &value)) return false;
-      strbuf_addf(&text, "%" PRId64, value);
+      strbuf_addf(text, "%" PRId64, value);
     } else {
       cursor_next(&at);
-      strbuf_add_n(&text, t.at, (size_t)t.n);
+      strbuf_add_n(text, t.at, (size_t)t.n);
     }
     alone = ctoken_is(&t, "(") || ctoken_is(&t, ",") || ctoken_is(&t, "{") || ctoken_is(&t, "=") ||
             ctoken_is(&t, "[");
   }
   CFile *file = arena_one(c->arena, CFile);
-  *file = (CFile){loop->body.file->path, text.at, text.at + text.n, c->arena};
-  *out = (Cursor){file, text.at, loop->body.line};
+  *file = (CFile){loop->body.file->path, text->at, text->at + text->n, c->arena};
+  *out = (Cursor){file, text->at, loop->body.line};
   return true;
 }
 

@@ -260,11 +260,15 @@ Unit *unit_find_typed(Check *c, const Cursor *at, const char *name, UnitKind kin
   return NULL;
 }
 
-MacroPlace *place_find(const Check *c, const CToken *name) {
+MacroPlace *macro_find(const Check *c, const CToken *name) {
   char text[128];
   if (name->kind != C_name || name->n >= (int)sizeof text) return NULL;
   memcpy(text, name->at, (size_t)name->n);
   text[name->n] = 0;
-  MacroPlace *p = table_find(c->names, NAME_macro, text);
+  return table_find(c->names, NAME_macro, text);
+}
+
+MacroPlace *place_find(const Check *c, const CToken *name) {
+  MacroPlace *p = macro_find(c, name);
   return p && p->number.kind == NUMBER_plain ? p : NULL;
 }

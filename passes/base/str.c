@@ -186,10 +186,11 @@ void strbuf_addf(StrBuf *b, const char *fmt, ...) {
 }
 
 size_t str_row_glob(const char *pattern) {
-  size_t n = strlen(pattern), at = n;
+  size_t n = strlen(pattern);
   if (n < 4 || pattern[n - 1] != ']') return 0;
   // "NAME[DIGITS]": the length of the name.
-  for (at = n - 1; at > 0 && pattern[at - 1] >= '0' && pattern[at - 1] <= '9';)
+  size_t at = n - 1;
+  for (; at > 0 && pattern[at - 1] >= '0' && pattern[at - 1] <= '9';)
     at--;
   return at < n - 1 && at > 1 && pattern[at - 1] == '[' ? at - 1 : 0;
 }

@@ -95,6 +95,7 @@ void graph_deferred_groups(const Graph *g, Arena *a, DeferredGroups *out) {
   for_each_op(op, g)
     if (order[op->id] >= 2 * (int64_t)g->n_ops && (!due || order[op->id] < order[due->id]))
       due = op;
+  if (!due) BUG("the deferred ops of @%s are not in its order", g->name);
   // From the last op back: a deferred op is due no later than the ones after it.
   for (Op *op = g->last; op != first->prev; op = op->prev) {
     Op *want = first_to_want(op, order);
