@@ -137,8 +137,11 @@ static End end_of(const Type *whole, const Layout *l, Arena *a) {
     e.holder[thing * e.n_copies + n_holders[thing]++] = p;
     e.by_device[p] = (Device){l->mesh ? l->mesh->device[p] : 0, p};
   }
-  // position_of searches this list.
-  qsort(e.by_device, (size_t)e.n, sizeof *e.by_device, compare_devices);
+  // position_of searches this list; most meshes have it already.
+  bool sorted = true;
+  for (int p = 1; p < e.n; p++)
+    sorted &= compare_devices(&e.by_device[p - 1], &e.by_device[p]) <= 0;
+  if (!sorted) qsort(e.by_device, (size_t)e.n, sizeof *e.by_device, compare_devices);
   return e;
 }
 
@@ -344,6 +347,8 @@ void move_messages(const Type *whole, const Layout *from, const Layout *to,
 }
 
 bool move_stays(const Type *whole, const Layout *from, const Layout *to) {
+  // Between stages no device has the source; the first one is told without the cells of all.
+  if (from->mesh && to->mesh && !mesh_has(from->mesh, to->mesh->device[0])) return false;
   Arena *a = arena_new();
   End x = end_of(whole, from, a), y = end_of(whole, to, a);
   int *target = share_targets(whole, &x, &y, a);
