@@ -8,6 +8,9 @@
 static const Attr *find(const Op *op, const char *name) {
   int n;
   const AttrSpec *spec = op_attr_specs(op->kind, &n);
+  // Equal literals mostly are one string of the program.
+  for (int i = 0; i < n; i++)
+    if (spec[i].name == name) return &op->attrs[i];
   for (int i = 0; i < n; i++)
     if (str_equal(spec[i].name, name)) return &op->attrs[i];
   return NULL;

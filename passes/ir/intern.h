@@ -19,9 +19,15 @@ typedef struct InternedLayout {
   struct InternedLayout *next;
 } InternedLayout;
 
+// A named value, and the hash of its graph and name.
+typedef struct NameSlot {
+  Value *value;
+  uint64_t hash;
+} NameSlot;
+
 // Named values, by graph and name: open addressing, `n` of `cap` slots not NULL.  names.c only.
 typedef struct Names {
-  Value **slot;
+  NameSlot *slot;
   int n, cap;
 } Names;
 

@@ -8,23 +8,35 @@
 static Value erased;
 #define NAME_ERASED (&erased)
 
-// The slot of the value of this name, or the empty slot that ends the search.
-static int find_slot(const Names *names, const Graph *g, const char *name) {
-  // The hash covers the graph: equal names of different graphs share the table.
-  uint64_t h = (uintptr_t)g;
-  for (const char *c = name; *c; c++)
-    h = (h ^ (unsigned char)*c) * 0x100000001b3u;
-  h ^= h >> 29;
-  int i = (int)(h & (uint64_t)(names->cap - 1));
-  for (;; i = (i + 1) & (names->cap - 1)) {
-    Value *v = names->slot[i];
-    if (!v || (v != NAME_ERASED && v->graph == g && strcmp(v->name, name) == 0)) return i;
+// The hash covers the graph: equal names of different graphs share the table.
+static uint64_t hash_of(const Graph *g, const char *name) {
+  uint64_t h = (uintptr_t)g, word;
+  size_t n = strlen(name);
+  for (; n >= sizeof word; n -= sizeof word, name += sizeof word) {
+    memcpy(&word, name, sizeof word);
+    h = hash_mix(h, word);
+    h ^= h >> 32;
+  }
+  word = 0;
+  memcpy(&word, name, n);
+  h = hash_mix(h, word);
+  return h ^ h >> 29;
+}
+
+// The slot of the value of this name, or the empty slot that ends the search.  Values of another
+// hash are not looked at, since they are in no cache.
+static NameSlot *find_slot(const Names *names, const Graph *g, const char *name, uint64_t h) {
+  for (uint64_t i = h;; i++) {
+    NameSlot *s = &names->slot[i & (uint64_t)(names->cap - 1)];
+    Value *v = s->value;
+    if (!v || (s->hash == h && v != NAME_ERASED && v->graph == g && str_equal(v->name, name)))
+      return s;
   }
 }
 
 Value *name_find(const Graph *g, const char *name) {
   const Names *names = &g->module->interned->names;
-  return names->cap ? names->slot[find_slot(names, g, name)] : NULL;
+  return names->cap ? find_slot(names, g, name, hash_of(g, name))->value : NULL;
 }
 
 // Grows the table for one more name, dropping erased ones; at least half of the slots are empty.
@@ -33,24 +45,26 @@ static void grow(Names *names, Arena *a) {
   // The size follows from the live names; erased ones are dropped.
   int live = 0;
   for (int i = 0; i < old.cap; i++)
-    live += old.slot[i] && old.slot[i] != NAME_ERASED;
+    live += old.slot[i].value && old.slot[i].value != NAME_ERASED;
   int cap = 64;
   while (cap < 4 * (live + 1))
     cap *= 2;
-  *names = (Names){arena_array(a, Value *, cap), live, cap};
-  for (int i = 0; i < old.cap; i++)
-    if (old.slot[i] && old.slot[i] != NAME_ERASED)
-      names->slot[find_slot(names, old.slot[i]->graph, old.slot[i]->name)] = old.slot[i];
+  *names = (Names){arena_array(a, NameSlot, cap), live, cap};
+  for (int i = 0; i < old.cap; i++) {
+    const NameSlot *s = &old.slot[i];
+    if (s->value && s->value != NAME_ERASED)
+      *find_slot(names, s->value->graph, s->value->name, s->hash) = *s;
+  }
 }
 
 void name_remove(Value *v) {
   if (!v->name) return;
   Names *names = &v->graph->module->interned->names;
-  int i = names->cap ? find_slot(names, v->graph, v->name) : 0;
-  if (!names->cap || names->slot[i] != v)
-    BUG("'%s' is not among the names of @%s", v->name, v->graph->name);
+  uint64_t h = hash_of(v->graph, v->name);
+  NameSlot *s = names->cap ? find_slot(names, v->graph, v->name, h) : NULL;
+  if (!s || s->value != v) BUG("'%s' is not among the names of @%s", v->name, v->graph->name);
   // The slot does not become empty, since searches for other names pass it.
-  names->slot[i] = NAME_ERASED;
+  s->value = NAME_ERASED;
 }
 
 void value_set_name(Value *v, const char *name) {
@@ -67,8 +81,9 @@ void value_set_name(Value *v, const char *name) {
   v->name = unique == name ? str_copy(a, name) : unique;
   Names *names = &v->graph->module->interned->names;
   if (2 * (names->n + 1) > names->cap) grow(names, a);
-  int i = find_slot(names, v->graph, v->name);
-  if (names->slot[i]) BUG("two values named '%s' in @%s", v->name, v->graph->name);
-  names->slot[i] = v;
+  uint64_t h = hash_of(v->graph, v->name);
+  NameSlot *s = find_slot(names, v->graph, v->name, h);
+  if (s->value) BUG("two values named '%s' in @%s", v->name, v->graph->name);
+  *s = (NameSlot){v, h};
   names->n++;
 }
