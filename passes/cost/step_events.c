@@ -144,11 +144,17 @@ static int n_wanted(const StepState *s, const Event *e, int set) {
 
 typedef Vec(const Op *) Ops;
 
-static bool reads(const Op *op, const Op *made) {
-  int64_t skip;
-  for (int i = 0; i < op->n_in; i++)
-    if (view_root(op->in[i].value, &skip) == made->out[0]) return true;
-  return false;
+// By op id: whether result 0 is read by the op in `before`, directly or through views.
+static bool *read_by(const StepState *s, const Op *const *before) {
+  bool *is_read = arena_array(s->a, bool, s->g->n_ops);
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_in; i++) {
+      int64_t skip;
+      const Value *root = view_root(op->in[i].value, &skip);
+      if (root->def && root->index == 0 && before[root->def->id] == op)
+        is_read[root->def->id] = true;
+    }
+  return is_read;
 }
 
 // Lists the collectives that the op waits for: those with results that it reads, directly or
@@ -298,9 +304,10 @@ void step_add_events(StepState *s) {
     s->event_of[i] = -1;
   // By op id: the collectives that end before it since it would overwrite their memory.
   const Op **before = graph_waits(s->g, s->a);
+  const bool *is_read = read_by(s, before);
   Ops *overwritten = arena_array(s->a, Ops, s->g->n_ops);
   for_each_op(op, s->g)
-    if (before[op->id] && op_overlaps(op, s->target) && !reads(before[op->id], op))
+    if (before[op->id] && op_overlaps(op, s->target) && !is_read[op->id])
       vec_push(s->a, &overwritten[before[op->id]->id], op);
   for_each_op(op, s->g)
     add_event(s, op, part[op->id], due, &overwritten[op->id]);

@@ -62,13 +62,15 @@ bool op_waits_for(const Meets *meets, const Op *op, const Op *started) {
 enum { IN_begin, IN_loop, IN_update, IN_deferred, N_PARTS };
 
 typedef struct Span {
-  int64_t from, to; // bytes
+  int64_t from, to; // bytes; of a value without an offset there are none
 } Span;
 
 typedef struct Started {
   const Op *op;
-  Span bytes; // from the first to the last of its operand and its result
+  Span operand, result;
 } Started;
+
+typedef Vec(Span) Spans;
 
 typedef struct Walk {
   const Graph *g;
@@ -77,7 +79,9 @@ typedef struct Walk {
   const bool *begin, *update;
   DeferredGroups groups;
   Vec(Started) started;
-  bool *started_by; // by value id: it is the result of a collective that has started
+  bool *started_by;    // by value id: it is the result of a collective that has started
+  const Op **read_by;  // by value id: the last op that waited and reads such a result
+  Spans reads, writes; // of the op that waits
   const Op **before;
 } Walk;
 
@@ -86,32 +90,39 @@ static int part_of(const Walk *w, const Op *op) {
   return w->begin[op->id] ? IN_begin : w->update[op->id] ? IN_update : IN_loop;
 }
 
-static void extend(Span *s, const Value *v) {
-  if (v->offset < 0) return;
-  if (v->offset < s->from) s->from = v->offset;
-  if (end_of(v) > s->to) s->to = end_of(v);
+static Span span_of(const Value *v) {
+  return v->offset < 0 ? (Span){0, 0} : (Span){v->offset, end_of(v)};
+}
+
+static bool any_meets(const Spans *spans, Span s) {
+  for (int i = 0; i < spans->n; i++)
+    if (spans->at[i].from < s.to && s.from < spans->at[i].to) return true;
+  return false;
 }
 
 // Ends the collectives for which `op` waits; NULL: all of them but those of the next step.
 static void end_before(Walk *w, const Op *op) {
   int left = 0;
-  // Most have no bytes among those of the op, and are not read by it through views without bytes.
-  Span bytes = {INT64_MAX, 0};
-  bool reads = false;
+  w->reads.n = w->writes.n = 0;
   for (int i = 0; op && w->started.n && i < op->n_in; i++) {
     int64_t skip;
     const Value *root = view_root(op->in[i].value, &skip);
-    extend(&bytes, op->in[i].value);
-    reads |= w->started_by[root->id];
+    vec_push(w->arena, &w->reads, span_of(op->in[i].value));
+    if (w->started_by[root->id]) w->read_by[root->id] = op;
   }
   for (int i = 0; op && w->started.n && i < op->n_out; i++)
-    extend(&bytes, op->out[i]);
+    vec_push(w->arena, &w->writes, span_of(op->out[i]));
   for (int i = 0; i < w->started.n; i++) {
     Started s = w->started.at[i];
-    bool apart = op && !reads && (s.bytes.to <= bytes.from || bytes.to <= s.bytes.from);
-    bool ends = !op     ? !reduce_is_in_flight(s.op)
-                : apart ? false
-                        : op_waits_for(&w->meets, op, s.op);
+    // Most have no bytes in common with the op; it may still read their results through views.
+    bool ends;
+    if (!op)
+      ends = !reduce_is_in_flight(s.op);
+    else if (any_meets(&w->reads, s.result) || any_meets(&w->writes, s.result) ||
+             any_meets(&w->writes, s.operand))
+      ends = op_waits_for(&w->meets, op, s.op);
+    else
+      ends = w->read_by[s.op->out[0]->id] == op;
     if (ends)
       w->before[s.op->id] = op;
     else
@@ -121,9 +132,7 @@ static void end_before(Walk *w, const Op *op) {
 }
 
 static void start(Walk *w, const Op *op) {
-  Started s = {op, {INT64_MAX, 0}};
-  extend(&s.bytes, op->in[0].value);
-  extend(&s.bytes, op->out[0]);
+  Started s = {op, span_of(op->in[0].value), span_of(op->out[0])};
   vec_push(w->arena, &w->started, s);
   w->started_by[op->out[0]->id] = true;
 }
@@ -161,6 +170,7 @@ const Op **graph_waits(const Graph *g, Arena *a) {
   Walk w = {.g = g, .arena = a, .meets = module_meets(g->module, a)};
   w.before = arena_array(a, const Op *, g->n_ops);
   w.started_by = arena_array(a, bool, g->n_values);
+  w.read_by = arena_array(a, const Op *, g->n_values);
   const PartOps ops = graph_part_ops(g, a);
   w.begin = ops.begin;
   w.update = ops.update;
