@@ -15,55 +15,59 @@ typedef struct Labels {
   const bool *updated;         // by value id
 } Labels;
 
-static bool check_copy(const Value *v, const char *name, const Labels *l, Arena *a, Diag *d) {
+static bool check_copy(const Value *v, const Labels *l, Arena *a, Diag *d) {
   const Value *w = v->label ? table_find(l->params, ROLE_weight, v->label) : NULL;
-  if (!v->label) return diag_error(d, v->loc, "'%s' is a copy without the label of a weight", name);
+  if (!v->label)
+    return diag_error(d, v->loc, "'%s' is a copy without the label of a weight", value_text(a, v));
   if (!w)
-    return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'", name,
-                      v->label);
+    return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'",
+                      value_text(a, v), v->label);
   // The copy is the weight in 16 bits, in the same layout.
   if (!dtype_narrow(v->type->dtype) || w->type->dtype != DT_f32 ||
       !type_same_dims(v->type, w->type) || v->layout != w->layout)
-    return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s", name,
-                      type_text(a, v->type), value_text(a, w), type_text(a, w->type));
+    return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s",
+                      value_text(a, v), type_text(a, v->type), value_text(a, w),
+                      type_text(a, w->type));
   if (table_find(l->params, ROLE_copy, v->label) != v)
-    return diag_error(d, v->loc, "'%s' is the second copy of '%s'", name, value_text(a, w));
+    return diag_error(d, v->loc, "'%s' is the second copy of '%s'", value_text(a, v),
+                      value_text(a, w));
   // The runtime makes the copies of the first entry graph.
   const Graph *first = module_first_entry(v->graph->module);
   const Value *trained = table_find(l->first, ROLE_copy, v->label);
   if (!trained || trained->type != v->type)
-    return diag_error(d, v->loc, "'%s' is a copy that '@%s' does not have", name, first->name);
+    return diag_error(d, v->loc, "'%s' is a copy that '@%s' does not have", value_text(a, v),
+                      first->name);
   return l->updated[v->id] == l->updated[w->id] ||
          diag_error(d, v->loc, "of '%s' and its copy '%s' one is updated and the other is not",
-                    value_text(a, w), name);
+                    value_text(a, w), value_text(a, v));
 }
 
 static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
-  const char *name = value_text(a, v);
   if (v->graph->entry != (v->role != ROLE_none))
-    return diag_error(d, v->loc, "parameter '%s' of '@%s' must %shave a role", name, v->graph->name,
-                      v->graph->entry ? "" : "not ");
+    return diag_error(d, v->loc, "parameter '%s' of '@%s' must %shave a role", value_text(a, v),
+                      v->graph->name, v->graph->entry ? "" : "not ");
   // Flags that only some roles may have.
   if (v->whole && v->role != ROLE_input)
-    return diag_error(d, v->loc, "'%s' is no input, and only inputs are read whole", name);
+    return diag_error(d, v->loc, "'%s' is no input, and only inputs are read whole",
+                      value_text(a, v));
   if (v->train && v->role != ROLE_weight)
-    return diag_error(d, v->loc, "'%s' is no weight and cannot be trained", name);
+    return diag_error(d, v->loc, "'%s' is no weight and cannot be trained", value_text(a, v));
   if (v->host && v->role != ROLE_weight && v->role != ROLE_state)
     return diag_error(d, v->loc, "'%s' is no weight and no state, and cannot be in host memory",
-                      name);
+                      value_text(a, v));
   if (v->role == ROLE_scalar && v->type->ndim != 0)
-    return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
+    return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", value_text(a, v),
                       type_text(a, v->type));
-  if (v->role == ROLE_copy && !check_copy(v, name, l, a, d)) return false;
+  if (v->role == ROLE_copy && !check_copy(v, l, a, d)) return false;
   // The type that users know: the same elements in another shape, or without padding.
   if (v->as) {
     const Type *whole = value_whole(v);
     if (v->role != ROLE_weight && v->role != ROLE_state)
       return diag_error(d, v->loc, "'%s' is no weight and no state, and has a shape for users",
-                        name);
+                        value_text(a, v));
     if (v->as->dtype != whole->dtype ||
         (type_count(v->as) != type_count(whole) && !type_pads(v->as, whole)))
-      return diag_error(d, v->loc, "'%s' is %s, and users cannot know it as %s", name,
+      return diag_error(d, v->loc, "'%s' is %s, and users cannot know it as %s", value_text(a, v),
                         type_text(a, whole), type_text(a, v->as));
   }
   // Initial contents; copies start from weights.
@@ -71,7 +75,7 @@ static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
   if (kept != (v->init != NULL))
     return diag_error(d, v->loc,
                       kept ? "'%s' has no initial contents" : "'%s' cannot have initial contents",
-                      name);
+                      value_text(a, v));
   // From local on the type is local, but the contents are still global.
   if (!kept || v->graph->module->phase >= PHASE_local ||
       (v->init->kind != INIT_file && v->init->kind != INIT_bytes))
@@ -79,8 +83,8 @@ static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
   const Type *in_file = value_padded(v) ? v->as : v->type;
   int64_t want = type_count(in_file) * dtype_bytes[v->init->dtype];
   if (v->init->length != want)
-    return diag_error(d, v->loc, "'%s' has %lld bytes of initial contents, needs %lld", name,
-                      (long long)v->init->length, (long long)want);
+    return diag_error(d, v->loc, "'%s' has %lld bytes of initial contents, needs %lld",
+                      value_text(a, v), (long long)v->init->length, (long long)want);
   return true;
 }
 
@@ -104,15 +108,15 @@ static bool check_results(const Graph *g, Arena *a, Diag *d) {
     if (!r->target) continue;
     // An update: the only one of persistent state, with a value of its type.
     const Value *target = r->target;
-    const char *name = value_text(a, target);
     if (target->graph != g || !value_lasts(target))
       return diag_error(d, target->loc,
-                        "'%s' is no weight, state or copy of '@%s' and cannot be updated", name,
-                        g->name);
-    if (updated[target->id]) return diag_error(d, target->loc, "'%s' is updated twice", name);
+                        "'%s' is no weight, state or copy of '@%s' and cannot be updated",
+                        value_text(a, target), g->name);
+    if (updated[target->id])
+      return diag_error(d, target->loc, "'%s' is updated twice", value_text(a, target));
     updated[target->id] = true;
     if (r->use.value->type != target->type)
-      return diag_error(d, target->loc, "'%s' is %s and updated with %s", name,
+      return diag_error(d, target->loc, "'%s' is %s and updated with %s", value_text(a, target),
                         type_text(a, target->type), type_text(a, r->use.value->type));
   }
   return true;
