@@ -21,68 +21,10 @@ const char *str_copy_n(Arena *a, const char *s, size_t n) {
   return copy;
 }
 
-// Writes the digits of a number that end at `end`; returns their begin.
-static char *digits_before(char *end, int64_t x) {
-  uint64_t left = x < 0 ? -(uint64_t)x : (uint64_t)x;
-  do
-    *--end = (char)('0' + left % 10);
-  while (left /= 10);
-  if (x < 0) *--end = '-';
-  return end;
-}
-
-// Most texts are short and have no other directives than these: %s, %.*s, %d, %ld, %c and %%.
-// Writes such a text, which is all that nnaot prints of models with thousands of layers, several
-// times as fast as printf.  Returns its length; -1: it is longer, or has others.
-static int format_short(char *out, size_t cap, const char *fmt, va_list args) {
-  size_t n = 0;
-  for (;; fmt++) {
-    size_t plain = strcspn(fmt, "%"), length = 0;
-    if (plain >= cap - n) return -1;
-    memcpy(out + n, fmt, plain);
-    n += plain;
-    fmt += plain;
-    if (!*fmt) break;
-    char digits[24], *end = digits + sizeof digits;
-    const char *text = digits;
-    if (*++fmt == 's') {
-      text = va_arg(args, const char *);
-      if (!text) return -1;
-      length = strlen(text);
-    } else if (*fmt == '.' && fmt[1] == '*' && fmt[2] == 's') {
-      int most = va_arg(args, int);
-      text = va_arg(args, const char *);
-      if (!text || most < 0) return -1;
-      length = strnlen(text, (size_t)most);
-      fmt += 2;
-    } else if (*fmt == 'd' || (*fmt == 'l' && fmt[1] == 'd')) {
-      text = digits_before(end, *fmt == 'd' ? va_arg(args, int) : va_arg(args, long));
-      length = (size_t)(end - text);
-      fmt += *fmt == 'l';
-    } else if (*fmt == 'c') {
-      digits[0] = (char)va_arg(args, int);
-      length = 1;
-    } else if (*fmt == '%') {
-      digits[0] = '%';
-      length = 1;
-    } else
-      return -1;
-    if (length >= cap - n) return -1;
-    memcpy(out + n, text, length);
-    n += length;
-  }
-  out[n] = 0;
-  return (int)n;
-}
-
-// The text, in `small` or in the arena; its length in *n.
+// The text, in `small` if it fits, else in the arena; its length in *n.
 static const char *format(char *small, size_t cap, Arena *a, const char *fmt, va_list args,
                           int *n) {
   va_list again;
-  va_copy(again, args);
-  *n = format_short(small, cap, fmt, again);
-  va_end(again);
-  if (*n >= 0) return small;
   va_copy(again, args);
   *n = vsnprintf(small, cap, fmt, again);
   va_end(again);
