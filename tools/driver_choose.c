@@ -332,6 +332,7 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
   if (!s->only_priced) interrupt_watch("the best plan so far is taken");
   int chosen = choose_plan(c->m, &o, a, &all, &seen->certificate, made);
   if (!s->only_priced) interrupt_release();
+  if (*made && chosen >= 0) seen->step = all.at[chosen].step;
   if (s->only_priced) {
     if (chosen < 0 && choose_failed_alike(&all)) return report_failure(&common, &all.at[0], d);
     c->best = chosen >= 0 ? &all.at[chosen] : choose_nearest(c->m, &o, a, &all);

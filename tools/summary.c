@@ -463,8 +463,8 @@ const char *summary_text(Summary *s, const Module *m) {
   int ranks = s->ranks;
   if (m->meshes) module_devices(m, s->arena, &ranks);
   StepCost of_step;
-  bool known = step_cost(m, s->cluster, s->target, s->arena, &of_step);
-  const StepCost *cost = known ? &of_step : NULL;
+  const StepCost *cost = s->step;
+  if (!cost && step_cost(m, s->cluster, s->target, s->arena, &of_step)) cost = &of_step;
   add_plan(&b, s, m, ranks);
   add_prediction(&b, s, m, ranks, cost);
   add_prices(&b, m, s->cluster, cost);

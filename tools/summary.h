@@ -4,6 +4,7 @@
 #define TOOLS_SUMMARY_H
 
 #include "base/vec.h"
+#include "cost/cost_step.h"
 #include "cost/price_terms.h"
 #include "planner/auto/choose.h"
 #include "planner/search/search.h"
@@ -30,6 +31,7 @@ typedef struct Summary {
   Certificate certificate;
   double choosing; // seconds of the choice
   SearchStats searched;
+  const StepCost *step; // of the module, if the choice has computed it; else NULL
 } Summary;
 
 // Counts repeated subgraphs of the imported model; simplifies a copy for that.

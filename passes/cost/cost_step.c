@@ -217,6 +217,18 @@ bool step_cost(const Module *m, const Cluster *c, Target target, Arena *a, StepC
   return state_new(&s) && run_step(&s, out);
 }
 
+StepCost *step_cost_copy(const StepCost *cost, Arena *a) {
+  StepCost *copy = arena_copy(a, cost, sizeof *cost);
+  copy->device = arena_copy(a, cost->device, sizeof *cost->device * (size_t)cost->n_ranks);
+  copy->rank = arena_array(a, const RankCost *, cost->n_ranks);
+  // Ranks of a class are mostly neighbours, and share a cost.
+  for (int i = 0; i < cost->n_ranks; i++)
+    copy->rank[i] = i && cost->rank[i] == cost->rank[i - 1]
+                        ? copy->rank[i - 1]
+                        : arena_copy(a, cost->rank[i], sizeof *cost->rank[i]);
+  return copy;
+}
+
 // -- Timelines ---------------------------------------------------------------------------------
 
 static int by_number(const void *x, const void *y) {

@@ -69,4 +69,7 @@ typedef struct StepCost {
 // schedule deadlock.
 bool step_cost(const Module *m, const Cluster *c, Target target, Arena *a, StepCost *out);
 
+// A copy in another arena: the simulation of a step needs far more memory than its result.
+StepCost *step_cost_copy(const StepCost *cost, Arena *a);
+
 #endif

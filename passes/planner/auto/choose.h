@@ -68,11 +68,12 @@ typedef struct Candidate {
   bool searched; // a search ran: the result of a round, the work of all rounds
   double work_done;
   Round round;
-  bool made;      // else nothing below is known
-  bool fits;      // into a device's memory
-  double seconds; // of a step
-  int sharing;    // ranks that share the work (redundancy.h); the rest repeat it, or are idle
-  bool alike;     // a search prefers that all ranks do the same
+  bool made;                   // else nothing below is known
+  bool fits;                   // into a device's memory
+  double seconds;              // of a step
+  const struct StepCost *step; // of the module that is kept; NULL: unknown
+  int sharing; // ranks that share the work (redundancy.h); the rest repeat it, or are idle
+  bool alike;  // a search prefers that all ranks do the same
   struct LifetimeCache
       *known; // answers of its searches (planner/search/lives.h), for the next compilation
   Needs needs;

@@ -92,7 +92,9 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   if (ok) {
     Arena *scratch = arena_new();
     StepCost cost;
-    c->seconds = step_cost(m, o->cluster, o->target, scratch, &cost) ? cost.seconds : INFINITY;
+    bool priced = step_cost(m, o->cluster, o->target, scratch, &cost);
+    c->seconds = priced ? cost.seconds : INFINITY;
+    c->step = priced && watched ? step_cost_copy(&cost, a) : NULL;
     c->needs = needs_most(m, o->cluster);
     c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
     c->sharing = ranks_sharing(m);
@@ -236,6 +238,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
       unmake(&best);
       make_once(model, o, a, &same, true, &lives, &best);
       if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
+      c->step = same.step;
     }
     *kept = best.m;
     best.m = NULL;
