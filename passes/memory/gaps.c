@@ -229,10 +229,13 @@ static bool find_cover(Gaps *g, int k, const Taken *b) {
   *cover = (Cover){.spans = cover->spans, .valid = true, .mesh = mesh_of(b)};
   cover->spans.n = 0;
   cover->born = cover->dies = (Life){INT64_MIN, INT64_MAX};
-  for (int i = 0; i < c->runs.n; i++)
-    for (int j = 0; j < c->runs.at[i].n; j++) {
-      const Taken *t = &c->runs.at[i].block[j];
-      if (!g->met[mesh_of(t)]) continue;
+  for (int i = 0; i < c->runs.n; i++) {
+    const Run *r = &c->runs.at[i];
+    bool mixed = r->sum.mesh == MIXED;
+    if (!mixed && !g->met[r->sum.mesh]) continue;
+    for (int j = 0; j < r->n; j++) {
+      const Taken *t = &r->block[j];
+      if (mixed && !g->met[mesh_of(t)]) continue;
       // Other queries conflict with the same blocks if none of these comparisons changes.
       if (t->life.from > b->life.to) {
         cover->dies.to = smaller(cover->dies.to, t->life.from - 1);
@@ -250,6 +253,7 @@ static bool find_cover(Gaps *g, int k, const Taken *b) {
       else
         vec_push(g->arena, &cover->spans, (Span){t->offset, t->offset + t->bytes});
     }
+  }
   return true;
 }
 
