@@ -198,12 +198,14 @@ static bool match_product_form(Match *m, Op *root, Norm *s) {
 typedef struct Terms {
   Value *term[3];
   double sign[3];
-  int n;
+  int n, n_sums;
 } Terms;
 
 static bool add_terms(Match *m, Value *v, double sign, Terms *t) {
   Op *op = match_op(m, v, OP_add);
   bool minus = !op && (op = match_op(m, v, OP_sub));
+  // Three sums have four terms.  A residual stream is a sum of all layers: it is not followed.
+  if (op && ++t->n_sums == 3) return false;
   if (op)
     return add_terms(m, op->in[0].value, sign, t) &&
            add_terms(m, op->in[1].value, minus ? -sign : sign, t);
