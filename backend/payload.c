@@ -81,6 +81,7 @@ static bool has_skeleton(const Program *p) {
 void payload_plan(Program *p) {
   const Graph *g = p->train.g;
   p->payload_of = arena_array(p->arena, int64_t, g->n_params);
+  p->train_params = graph_params_by_label(g, p->arena);
   int64_t end = 0;
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
@@ -100,7 +101,7 @@ void payload_plan(Program *p) {
 
 int64_t payload_at(const Program *p, const Value *v) {
   const Graph *g = p->train.g;
-  if (v->graph != g) v = graph_find_role(g, v->role, v->label);
+  if (v->graph != g) v = v->label ? table_find(p->train_params, (int)v->role, v->label) : NULL;
   return v ? p->payload_of[v->index] : -1;
 }
 

@@ -138,6 +138,7 @@ typedef struct Program {
   GraphCode train, eval;    // eval.g is NULL when there is none
   int64_t payload_bytes, skeleton_at;
   int64_t *payload_of; // by index of the train graph's parameters; -1: not in the payload
+  Table *train_params; // by role and label
   // Files that are compiled in parallel (pieces.c), with parts of functions in some of them.
   bool divided;
   Vec(Piece) calls;

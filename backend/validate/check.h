@@ -163,6 +163,7 @@ typedef struct Check {
   const Value **constant_value; // [n_constants]: the value that it was compared with
   int64_t *prep_first;          // [n_prep]: the first op that runs it, by prep_key
   const Graph *graph[2];        // @train, or the first entry; @eval or NULL
+  Table *params;                // of graph[0], by role and label
   // The rank program and the graph that are replayed, and the number of the current op.
   CodeText *at_code;
   int at_graph;

@@ -143,9 +143,9 @@ static bool check_init(Check *c, const Cursor *at, const Value *v, const TensorT
     if (random) need.init_seed = init->seed;
     if (init->kind == INIT_file || init->kind == INIT_bytes) {
       // @eval has the weights of @train.
-      const Value *of = v->graph == c->graph[0]
-                            ? v
-                            : graph_find_role((Graph *)(uintptr_t)c->graph[0], v->role, v->label);
+      const Value *of = v;
+      if (v->graph != c->graph[0])
+        of = v->label ? table_find(c->params, (int)v->role, v->label) : NULL;
       need.payload = of ? payload[of->index] : -1;
       need.payload_part = c->p.split_rank != 0;
     }
@@ -297,7 +297,7 @@ static bool check_payload(Check *c, int64_t end) {
     if (!take(&at, "{%s, %w, %i, %i},", &name, &type, &offset, &length))
       return unexpected(c, &at, "a hole");
     // Each weight has a hole of its own, in the order of the file.
-    if (!graph_find_role((Graph *)(uintptr_t)c->graph[0], ROLE_weight, name))
+    if (!name || !table_find(c->params, ROLE_weight, name))
       return mismatch(c, &begin, "there is no weight '%s'", name);
     // They are disjoint parts of the file.
     if (offset < last || length < 0 || offset > p->skeleton_bytes - length)
@@ -320,5 +320,6 @@ static bool check_payload(Check *c, int64_t end) {
 bool tensors_check(Check *c) {
   int64_t end;
   const int64_t *payload = payload_offsets(c, &end);
+  c->params = graph_params_by_label(c->graph[0], c->arena);
   return check_graph(c, 0, payload) && check_graph(c, 1, payload) && check_payload(c, end);
 }

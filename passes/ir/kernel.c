@@ -217,8 +217,8 @@ const void *kernel_struct(const KernelArg *arg, Arena *a) {
 }
 
 int kernel_args(const Op *op, KernelArg *args, int max, Arena *a) {
-  Dims *dims = arena_one(a, Dims);
-  if (!op_dims(op, dims, NULL)) BUG("'%s' has no einsum", op_info[op->kind].name);
+  const Dims *dims = op_dims_kept(op, a, NULL);
+  if (!dims) BUG("'%s' has no einsum", op_info[op->kind].name);
   int n = 0;
   // One argument for each word of the row's column.
   for (const char *p = op_info[op->kind].args; *p;) {
