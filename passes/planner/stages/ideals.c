@@ -18,10 +18,31 @@ bool flow_reads(const Flow *f, int unit) {
   return false;
 }
 
-static bool may_follow(const Partition *p, const UnitWord *done, int unit) {
+// Finds the units that each unit reads, and those that read it, as sets.
+static void find_neighbours(Ideals *t) {
+  const Partition *p = t->p;
+  t->reads = arena_array(t->arena, UnitWord, p->n_units * t->words);
+  t->readers = arena_array(t->arena, UnitWord, p->n_units * t->words);
   for (int i = 0; i < p->n_flows; i++)
-    if (!unit_in(done, p->flow[i].from) && flow_reads(&p->flow[i], unit)) return false;
+    for (int k = 0; k < p->flow[i].n_readers; k++) {
+      int from = p->flow[i].from, to = p->flow[i].reader[k];
+      t->reads[to * t->words + from / UNIT_WORD] |= (UnitWord)1 << from % UNIT_WORD;
+      t->readers[from * t->words + to / UNIT_WORD] |= (UnitWord)1 << to % UNIT_WORD;
+    }
+}
+
+static bool may_follow(const Ideals *t, const UnitWord *done, int unit) {
+  const UnitWord *reads = &t->reads[unit * t->words];
+  for (int w = 0; w < t->words; w++)
+    if (reads[w] & ~done[w]) return false;
   return !unit_in(done, unit);
+}
+
+static bool is_read_in(const Ideals *t, const UnitWord *set, int unit) {
+  const UnitWord *readers = &t->readers[unit * t->words];
+  for (int w = 0; w < t->words; w++)
+    if (readers[w] & set[w]) return true;
+  return false;
 }
 
 // Adds the set of `n` units, unless it is known.
@@ -35,14 +56,10 @@ static void add_ideal(Ideals *t, const UnitWord *set, int n) {
   for (int u = 0; u < p->n_units; u++) {
     // The top units are those that no other unit of the set reads.
     if (unit_in(set, u)) {
-      bool is_read = false;
-      for (int i = 0; i < p->n_flows && !is_read; i++)
-        for (int k = 0; k < p->flow[i].n_readers && p->flow[i].from == u; k++)
-          is_read |= unit_in(set, p->flow[i].reader[k]);
-      if (is_read) continue;
+      if (is_read_in(t, set, u)) continue;
       x.top = u;
       n_top++;
-    } else if (may_follow(p, set, u)) {
+    } else if (may_follow(t, set, u)) {
       x.next = u;
       n_next++;
     }
@@ -57,7 +74,7 @@ static void add_ideal(Ideals *t, const UnitWord *set, int n) {
 static void add_larger(Ideals *t, int i, bool only_next) {
   for (int u = 0; u < t->p->n_units; u++) {
     const Ideal x = t->list.at[i];
-    if (!may_follow(t->p, x.has, u)) continue;
+    if (!may_follow(t, x.has, u)) continue;
     UnitWord *more = arena_copy(t->arena, x.has, (size_t)t->words * sizeof *more);
     more[u / UNIT_WORD] |= (UnitWord)1 << u % UNIT_WORD;
     add_ideal(t, more, x.n + 1);
@@ -68,6 +85,7 @@ static void add_larger(Ideals *t, int i, bool only_next) {
 Ideals ideals_find(const Partition *p, Arena *a) {
   Ideals t = {.p = p, .arena = a, .words = p->n_units / UNIT_WORD + 1, .complete = true};
   int n = p->n_units, most = n + 1 > MAX_IDEALS ? n + 1 : MAX_IDEALS;
+  find_neighbours(&t);
   const UnitWord *none = arena_array(a, UnitWord, t.words);
   add_ideal(&t, none, 0);
   for (int i = 0; i < t.list.n && t.list.n <= most; i++)

@@ -30,8 +30,9 @@ typedef struct Ideals {
   const Partition *p;
   Arena *arena;
   int words;
-  Vec(Ideal) list; // in order of size; the last has all units
-  bool complete;   // the list has all ideals
+  UnitWord *reads, *readers; // [n_units][words] the units that each reads, and those that read it
+  Vec(Ideal) list;           // in order of size; the last has all units
+  bool complete;             // the list has all ideals
 } Ideals;
 
 Ideals ideals_find(const Partition *p, Arena *a);
