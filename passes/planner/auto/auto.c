@@ -194,6 +194,7 @@ static PriceStatus price_point(AutoSearch *s, const Point *p, bool closed, doubl
 
 bool auto_goes_first(AutoSearch *s) {
   double with = INFINITY, without = INFINITY;
+  bool whole = is_small(s); // some plan without stages fits in as few micro-batches as can be
   for (int i = 0; i < s->points.n; i++) {
     const Priced *p = &s->points.at[i];
     Estimate e = estimate_find(s->work, s->o->cluster, &p->at);
@@ -310,14 +311,33 @@ static const char *exclude(AutoSearch *s, const char *why) {
   return why;
 }
 
-// Whether a search without stages finds no plan as good, as all named ones are slow.
-static bool has_slow_ones(const AutoSearch *s, double worth) {
-  return s->goes_first && !is_small(s) && s->one_stage > SEARCHED * worth;
+// Whether a plan of the space without stages may fit and take less.
+static bool may_fit_below(AutoSearch *s, double seconds) {
+  for (int i = 0; i < s->points.n; i++) {
+    const Priced *p = &s->points.at[i];
+    int lender = -1;
+    double least, tabled;
+    if (p->at.stages > 1 || p->out || p->dropped || key_of(s, p) >= seconds) continue;
+    // A bound by a table that is there first.
+    PriceStatus status = prices_borrow(s->prices, &p->at, &lender, &least);
+    if (status == PRICE_known && least >= seconds) continue;
+    status = price_point(s, &p->at, false, &least, &tabled);
+    if (status == PRICE_unknown || (status == PRICE_known && corrected(s, &p->at, least) < seconds))
+      return true;
+  }
+  return false;
 }
 
-static const char *exclude_slow(AutoSearch *s) {
-  return exclude(
-      s, str_format(s->a, "plans without stages take %.3f ms and more", 1e3 * s->one_stage));
+// Whether a search without stages finds no plan as good, as all named ones are slow, or those that
+// fit.
+static bool has_slow_ones(AutoSearch *s, double worth) {
+  if (!s->goes_first || is_small(s)) return false;
+  return s->one_stage > SEARCHED * worth || (s->prices && !may_fit_below(s, SEARCHED * worth));
+}
+
+static const char *exclude_slow(AutoSearch *s, double worth) {
+  double least = fmax(s->one_stage, SEARCHED * worth);
+  return exclude(s, str_format(s->a, "plans without stages take %.3f ms and more", 1e3 * least));
 }
 
 // Whether the space has the point, in any number of micro-batches.
@@ -351,7 +371,8 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     bool judges = s->goes_first && p.stages == 1;
     if (b.seconds > worth && !judges) return exclude_bound(s, &b);
     // Such plans differ from named ones in a few layers.
-    if (p.stages == 1 && !has_point(s, &p) && has_slow_ones(s, worth)) return exclude_slow(s);
+    if (p.stages == 1 && !has_point(s, &p) && has_slow_ones(s, worth))
+      return exclude_slow(s, worth);
     if (s->goes_first) status = price_point(s, &p, false, &seconds, &tabled);
     // Searches are judged by seconds of named plans, also by one that is only priced, or does not
     // fit.
@@ -369,7 +390,7 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
       return exclude(s, str_format(s->a, "it is expected to exceed the memory, and to take %.3f ms",
                                    1e3 * seconds));
   } else if (has_slow_ones(s, worth)) {
-    return exclude_slow(s);
+    return exclude_slow(s, worth);
   }
   return NULL;
 }
