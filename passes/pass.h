@@ -27,6 +27,7 @@ struct Record *opt_record(const PassOptions *o);       // or NULL
 struct LifetimeCache *opt_lives(const PassOptions *o); // or NULL
 struct PathStore *opt_paths(const PassOptions *o);     // or NULL
 bool opt_auto_plan(const PassOptions *o);
+bool opt_changes_model(const PassOptions *o);
 // A figure for --stats: "simplify: 12 ops folded".
 void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
@@ -77,6 +78,7 @@ typedef struct PipelineOptions {
   const Module *model;    // the model's program, of a module that is distributed already; or NULL
   bool keep_model;        // proofs give the module its model_values (ir/model_values.h)
   bool auto_plan;         // the plan is a choice of --plan auto, not of the user
+  bool changes_model;     // the plan is an error unless its programs change the model
   // Called after each pass, and each proof ("prove"), with its duration, if not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;

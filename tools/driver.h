@@ -38,6 +38,7 @@ typedef struct Choice {
   int factoring;         // number of its factoring of ranks (factoring.h), or left to shard
   int64_t memory;        // bytes per rank that searches assume; 0: the memory of the devices
   int64_t work;          // work limit of a search's solver; 0: the default
+  double wanted;         // seconds of a step beyond which a search finds nothing; 0: none
   struct LifetimeCache
       *known; // answers of its searches when it was chosen (planner/search/lives.h), or NULL
 } Choice;

@@ -136,6 +136,7 @@ static Choice choice_of(Arena *a, const Candidate *c, const Annotations *annotat
   out.factoring = FACTORING_OPEN;
   out.memory = c->memory;
   out.work = c->work;
+  out.wanted = c->wanted;
   out.known = c->known;
   if (is_annotated_plan(c->plan)) {
     out.plan = annotated_axes(c->plan, annotations);

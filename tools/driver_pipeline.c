@@ -100,6 +100,7 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("shard", "factoring", c->factoring >= 0 ? WHOLE(c->factoring) : NULL);
   OPTION("shard", "memory", c->memory ? WHOLE(c->memory) : NULL);
   OPTION("shard", "work", c->work ? WHOLE(c->work) : NULL);
+  OPTION("shard", "wanted", c->wanted > 0 ? str_format(a, "%.17g", c->wanted) : NULL);
   OPTION("shard", "seconds",
          s->search_seconds > 0 ? str_format(a, "%.17g", s->search_seconds) : NULL);
   OPTION("shard", "explain", s->explain);

@@ -75,6 +75,10 @@ struct PathStore *opt_paths(const PassOptions *o) {
   return o->run->paths;
 }
 
+bool opt_changes_model(const PassOptions *o) {
+  return o->run->changes_model;
+}
+
 bool opt_auto_plan(const PassOptions *o) {
   return o->run->auto_plan;
 }

@@ -112,6 +112,7 @@ typedef struct Attempt {
   bool limited, routed;
   int64_t memory, work; // for searches; 0: the devices' memory, no limit of work
   double seconds;       // limit of each search by the clock; 0: one in work
+  double wanted;        // seconds of a step beyond which no plan is wanted; 0: any
   const Cluster *cluster;
   Target target;
   Arena *scratch;
@@ -125,6 +126,7 @@ typedef struct Attempt {
   bool ordered; // some graph is reordered: its ids are out of order until all graphs are done
   Record *record;
   double others_work; // work of factorings that were tried before one was taken
+  bool any_faster;    // some of them may be faster than `wanted`, in more memory
   SearchStats searched;
   const char *otherwise; // explanation if no search gives one
   int n_stages;          // of a pipeline, of the ranks of an axis
@@ -150,7 +152,9 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     s->env.stats = &t->searched; // the training step; others follow
     s->env.lives = t->lives;
     s->env.solutions = t->answers;
-    s->env.worth = t->price_only ? t->worth : 0;
+    s->env.worth = t->wanted;
+    if (t->price_only && t->worth > 0 && !(t->wanted > 0 && t->wanted < t->worth))
+      s->env.worth = t->worth;
     s->env.tried = t->price_only;
     s->env.explain = t->price_only ? NULL : t->explain;
     s->env.lp_file = t->price_only ? NULL : t->lp;
@@ -260,6 +264,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
     pick_number(&each, i);
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;
+    t->any_faster |= ok || !each.searched.slow;
     work += each.searched.all_work;
     arena_free(each.scratch);
     module_free(copy);
@@ -380,6 +385,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   t.memory = opt_int(o, "memory", 0);
   t.work = opt_int(o, "work", 0);
   t.seconds = opt_float(o, "seconds", 0);
+  t.wanted = opt_float(o, "wanted", 0);
   if (!(t.seconds >= 0)) return diag_error(d, NULL, "a search cannot take %g seconds", t.seconds);
   if (!opt_target(o, &t.target, d)) return false;
   if (m->meshes)
@@ -414,6 +420,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   bool ok = factoring >= 0 || pick_factors(m, &t, d);
   t.lives->used = t.answers;
   ok = ok && attempt(m, &t, d);
+  t.searched.slow &= !t.any_faster;
   // The report covers the factorings that were tried, too.
   if (t.n_best) t.searched.all_work = 0; // counted among those that were tried
   t.searched.all_work += t.others_work;

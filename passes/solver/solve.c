@@ -67,8 +67,13 @@ static bool is_close(const Solve *s) {
   return s->best - s->bound <= s->options->gap * fabs(s->best) || s->bound > solve_target(s);
 }
 
+// Whether the bound proves that all choices cost too much.
+static bool is_above(const Solve *s) {
+  return s->options->most > 0 && s->bound > s->options->most;
+}
+
 bool solve_over(Solve *s) {
-  return is_close(s) || effort_over(s->effort);
+  return is_above(s) || is_close(s) || effort_over(s->effort);
 }
 
 // -- Rounds ----------------------------------------------------------------------------------
@@ -224,6 +229,7 @@ static void run(Solve *s, Model *m) {
     if (solve_over(s)) return;
   }
   ascend(s, 200);
+  if (solve_over(s)) return;
   solve_find(s, 20);
   solve_say(s, "find");
   // Rounds until three in turn remove no label; CBC after the first of these.
@@ -302,6 +308,7 @@ SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions 
     bool written = !o->lp || write_lp(m, o->lp);
     run(&s, m);
     r = result(&s);
+    r.above = is_above(&s);
     r.lp_failed = !written;
   }
   r.work = effort.work;

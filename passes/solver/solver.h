@@ -75,6 +75,7 @@ typedef struct SolverOptions {
   double seconds;   // time limit by the clock; the best choice so far is returned
   double work;      // limit in table entries read (effort.h); 0: none
   double gap;       // stop if the optimum is below the cost by at most this share of it
+  double most;      // stop if no choice costs this or less; 0: none is too much
   const int *start; // the result is at least as good as this choice, if that is feasible; or NULL
   const char *lp;   // write the reduced problem to this file, as a 0/1 program; or NULL
   uint64_t seed;    // of all random numbers
@@ -114,6 +115,7 @@ typedef struct SolverResult {
   SolverCost needed;
   SolverEnd ended;
   double work;    // the work done
+  bool above;     // no choice costs SolverOptions.most or less
   bool lp_failed; // the file of `lp` could not be written
 } SolverResult;
 

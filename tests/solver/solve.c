@@ -337,6 +337,35 @@ static void bounds_are_below_at_any_time(void **state) {
   assert_in_range(n, 10, 300);
 }
 
+// A choice above the most is not looked for to the end; one below is the same as without it.
+static void what_costs_too_much_ends_the_search(void **state) {
+  (void)state;
+  int ended = 0, same = 0;
+  for (int i = 0; i < 40; i++) {
+    Arena *a = arena_new();
+    SolverProblem *p = full_problem(a, i, &small_and_full);
+    SolverResult best = solve(a, p, SOLVER_exhaustive, 20);
+    SolverOptions o = {.seconds = 20, .work = 1e7, .seed = 1};
+    SolverResult all = solver_solve(a, p, &o);
+    for (int k = 1; best.choice && k < 8; k++) {
+      o.most = (double)best.cost * k / 4;
+      if (o.most <= 0) continue; // none
+      SolverResult x = solver_solve(a, p, &o);
+      if (x.above) assert_true((double)best.cost > o.most);
+      if (k >= 4) assert_false(x.above);
+      ended += x.above;
+      if (x.above) continue;
+      assert_int_equal(x.status, all.status);
+      assert_true(x.cost == all.cost && x.work == all.work);
+      assert_memory_equal(x.choice, all.choice, (size_t)p->n_nodes * sizeof *x.choice);
+      same++;
+    }
+    arena_free(a);
+  }
+  assert_in_range(ended, 20, 120);
+  assert_in_range(same, 20, 280);
+}
+
 // The same work limit gives the same answer under any sufficient time limit.
 static void the_clock_has_no_part_in_it(void **state) {
   (void)state;
@@ -462,6 +491,7 @@ TEST_GROUP(solve) {
       cmocka_unit_test(kept_labels_are_kept),
       cmocka_unit_test(branching_is_exact),
       cmocka_unit_test(bounds_are_below_at_any_time),
+      cmocka_unit_test(what_costs_too_much_ends_the_search),
       cmocka_unit_test(the_clock_has_no_part_in_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

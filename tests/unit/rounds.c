@@ -85,6 +85,25 @@ static void little_is_done_for_ranks_that_do_the_same(void **state) {
   assert_true(few.left < many.left / 10);
 }
 
+// If the same plan in fewer micro-batches needed what its search had seen, more memory is no help.
+static void nothing_more_is_tried_where_estimates_are_exact(void **state) {
+  (void)state;
+  Round none = {.nothing = true, .work = 1e6}, found = {.seen = 90e9, .needs = 90e9, .work = 1e6};
+  Rounds r = rounds_begin(HAVE), exact = r;
+  assert_true(rounds_next(&r, &none) == INT64_MAX);
+  assert_false(rounds_exact(&r));
+  assert_int_equal(rounds_next(&r, &found), 0);
+  assert_true(rounds_exact(&r));
+  exact.exact = true;
+  assert_int_equal(rounds_next(&exact, &none), 0);
+  // It needed less: with more memory a plan may fit.
+  Rounds loose = rounds_begin(HAVE);
+  assert_true(rounds_next(&loose, &none) == INT64_MAX);
+  found.needs = 70e9;
+  rounds_next(&loose, &found);
+  assert_false(rounds_exact(&loose));
+}
+
 TEST_GROUP(rounds) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_fits_and_is_cheapest_is_found_at_once),
@@ -92,6 +111,7 @@ TEST_GROUP(rounds) {
       cmocka_unit_test(more_is_counted_on_where_plans_need_less_than_was_seen),
       cmocka_unit_test(less_is_counted_on_where_plans_need_more_than_was_seen),
       cmocka_unit_test(two_rounds_are_enough_where_nothing_fits),
+      cmocka_unit_test(nothing_more_is_tried_where_estimates_are_exact),
       cmocka_unit_test(little_is_done_for_ranks_that_do_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,8 @@ enum {
   FREES_ACTIVATIONS = 128,
   SCHEDULE = 256,
   UNEVEN = 512,
-  OFFLOADS_STATE = 1024
+  OFFLOADS_STATE = 1024,
+  CHANGES_MODEL = 2048
 };
 typedef struct Kind {
   const char *plan;
@@ -321,8 +322,21 @@ bool plan_has_saver(const char *plan) {
   return find_program(plan, FREES_ACTIVATIONS | OFFLOADS_STATE, &kind);
 }
 
-bool candidate_adds(const Candidate *c) {
+// Whether the candidate is one program alone, with that use.
+static bool is_alone(const Candidate *c, int use) {
   for (int i = 0; i < N_KNOWN; i++)
-    if (!strcmp(known[i].plan, c->plan)) return known[i].use & EXTENDS_SEARCH;
+    if (!strcmp(known[i].plan, c->plan)) return known[i].use & use;
   return false;
+}
+
+bool candidate_searches(const Candidate *c) {
+  return is_alone(c, SEARCH);
+}
+
+bool candidate_changes(const Candidate *c) {
+  return is_alone(c, CHANGES_MODEL);
+}
+
+bool candidate_adds(const Candidate *c) {
+  return is_alone(c, EXTENDS_SEARCH);
 }

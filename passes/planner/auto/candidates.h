@@ -61,6 +61,11 @@ typedef Vec(Saver) Savers;
 void candidates_savers(Arena *a, Savers *out);
 // Whether a plan has such a program.
 bool plan_has_saver(const char *plan);
+
+// Whether it is a search of all ranks.
+bool candidate_searches(const Candidate *c);
+// Whether it is another candidate's plan unless its programs change the model.
+bool candidate_changes(const Candidate *c);
 // Whether it only adds to other searches.
 bool candidate_adds(const Candidate *c);
 

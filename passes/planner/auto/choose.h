@@ -33,6 +33,10 @@
 // If memory is short, a search runs several times and assumes more or less of it, as the needs of
 // its plans are only known after compilation (memory_budget.h). It also runs again with less memory
 // if all ranks do the same under its plan; but not if less memory would have to make it faster.
+// In fewer micro-batches such a plan may have needed what its search had seen: then a search that
+// finds nothing is not repeated with more memory. A search of a large model ends when its bound is
+// above the best plan so far.
+//
 // Without a named plan, all searches together have one budget of work, counted instead of timed,
 // and each gets a part of the rest, so that many searches do not multiply the time. For a small
 // model its next best answers are compiled, too (planner/search/k_best.c).
@@ -58,6 +62,8 @@ typedef struct Candidate {
   int64_t work;           // limit of each of its searches; 0: no limit
   int64_t memory;         // capacity that its searches assume (memory_budget.h); 0: a device's
   double worth;           // seconds of the best earlier one that fits; 0: none does
+  double wanted;          // seconds beyond which its searches find nothing; 0: none
+  bool exact;             // in fewer micro-batches it needed the memory that its search had seen
   double priced;          // seconds that the search of auto expected (auto.h); 0: it did not
   const char *why;        // if it could not be made: the first error
   bool excluded;          // then: it was not tried, by its bound or estimate

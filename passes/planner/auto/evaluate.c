@@ -14,7 +14,8 @@
 #include "point.h"
 #include "redundancy.h"
 
-#define LEAST_WORK 1e6 // of a search, if little is left for all
+#define LEAST_WORK 1e6  // of a search, if little is left for all
+enum { FEW_OPS = 128 }; // of a step: it is made in milliseconds, and its estimates are rough
 
 const char all_same[] = "all ranks do the same";
 
@@ -44,7 +45,8 @@ static void note_searched(void *making, const SearchStats *s) {
   if (!s->n) return; // an explanation without a search
   // The next round of the same plan depends on this.
   c->searched = true;
-  c->round.nothing = s->status == SOLVER_infeasible || s->status == SOLVER_time_out;
+  bool nothing = s->status == SOLVER_infeasible || s->status == SOLVER_time_out;
+  c->round.nothing = nothing && !s->slow;
   c->round.bound = s->bound;
   c->round.seen = s->peak;
   c->round.work = s->work;
@@ -52,7 +54,7 @@ static void note_searched(void *making, const SearchStats *s) {
   // The least need of a rank, if no plan was found.
   c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
   c->least_slices = c->micro_batches;
-  c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
+  c->needs_less = (s->status == SOLVER_infeasible && !s->slow) || c->least > 0;
   for (int i = 1; i < s->n_factorings; i++)
     if (s->took[i] <= WORTH_TRYING * s->took[0]) c->other[c->n_others++] = s->factoring[i];
 }
@@ -81,6 +83,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   Making making = {c, watched ? o->run(o->context) : NULL, lives->answers ? NULL : o->left};
   PipelineOptions run = {.bisect_limit = -1, .unproved = true};
   if (making.run) run = *making.run;
+  run.changes_model = !o->plans && candidate_changes(c);
   run.out = f;
   run.searched = note_searched;
   run.searched_to = &making;
@@ -124,6 +127,7 @@ static Candidate same_again(const Candidate *c) {
   Candidate same = {.plan = c->plan, .ranks = c->ranks, .micro_batches = c->micro_batches};
   same.memory = c->memory;
   same.work = c->work;
+  same.wanted = c->wanted;
   return same;
 }
 
@@ -131,7 +135,6 @@ static Candidate same_again(const Candidate *c) {
 // NULL: the model is not small, the search is not good itself, or no work is left.
 static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a,
                            const Candidate *c, LifetimeCache *lives) {
-  enum { FEW_OPS = 128 }; // of a step: it is made in milliseconds
   const SolutionCache *used = c->searched ? lives->used : NULL;
   if (model->graphs->n_ops > FEW_OPS || (o->left && *o->left <= 0)) return NULL;
   if (c->worth > 0 && c->seconds > WORTH_TRYING * c->worth) return NULL;
@@ -186,11 +189,19 @@ static bool is_past(const Candidate *now, const Candidate *best) {
   return slow || (best->fits && now->seconds >= best->seconds);
 }
 
+// Whether the best plan so far is to be taken.
+static bool is_stopped(const ChooseOptions *o) {
+  bool stops = o->stop && o->stop(o->context);
+  if (stops && o->ended) *o->ended = true;
+  return stops;
+}
+
 // Keeps the best of some rounds. Only the first is watched, as each may be the last, and most often
 // the first is; if a later one is the best it is compiled again.
 void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                     Module **kept) {
   Rounds rounds = rounds_begin(o->cluster->memory);
+  rounds.exact = c->exact;
   const Candidate asked = *c;
   LifetimeCache lives = {.arena = arena_new(), .lasting = a};
   LifetimeCache *known = arena_one(a, LifetimeCache); // of the best
@@ -217,6 +228,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     }
     // The next assumption of the memory, if another round may be better.
     again &= !is_past(&now, c);
+    if (again && c->worth > 0 && is_stopped(o)) again = false;
     memory = again ? rounds_next(&rounds, &now.round) : 0;
     if (watched)
       best = made;
@@ -228,6 +240,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   lives.used = known->used;
   bool other = try_as_good(model, o, a, c, &lives);
   c->alike = alike;
+  c->exact = rounds.exact || rounds_exact(&rounds);
   c->work_done = work_done;
   c->known = known;
   if (kept && c->fits) {
@@ -300,10 +313,9 @@ bool any_fits(const Candidates *all) {
 }
 
 bool choice_ends(const ChooseOptions *o, const Candidates *all) {
-  bool ends = o->stop && any_fits(all) && o->stop(o->context);
-  ends |= o->abandon && o->abandon(o->context);
-  if (ends && o->ended) *o->ended = true;
-  return ends;
+  bool abandoned = o->abandon && o->abandon(o->context);
+  if (abandoned && o->ended) *o->ended = true;
+  return abandoned || (any_fits(all) && is_stopped(o));
 }
 
 bool any_alike(const Candidates *all) {
@@ -318,6 +330,9 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
   if (choice_ends(o, all)) return;
   int tried = all->n;
   double worth = c.worth = least_fitting(all);
+  // Estimates of searches hold for steps of large models.
+  bool limits = candidate_searches(&c) && !o->plans && model->graphs->n_ops > FEW_OPS;
+  if (limits) c.wanted = WORTH_TRYING * worth;
   candidate_make(model, o, a, &c, kept);
   vec_push(a, all, c);
   // More micro-batches, as long as one of these may fit.
@@ -326,6 +341,8 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
     if (choice_ends(o, all)) break;
     if (!has_whole_rows(o, &c, n)) continue;
     Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n, .worth = worth};
+    more.wanted = c.wanted;
+    more.exact = c.exact;
     candidate_make(model, o, a, &more, kept);
     if (more.made) vec_push(a, all, more);
     if (more.made || more.needs_less) c = more;

@@ -20,8 +20,13 @@ Rounds rounds_begin(double have) {
   return (Rounds){.have = have, .counts = have, .least = INFINITY};
 }
 
+bool rounds_exact(const Rounds *r) {
+  return isfinite(r->least) && r->least * CLOSE >= 1;
+}
+
 int64_t rounds_next(Rounds *r, const Round *last) {
   if (!last->nothing && last->seen <= 0) return 0;
+  if (last->nothing && r->exact) return 0;
   // The first round sets the work of all further ones.
   if (!r->n++)
     r->left = (int64_t)fmax(MORE * last->work, last->alike ? FOR_ALIKE : LEAST_WORK);
@@ -45,7 +50,7 @@ int64_t rounds_next(Rounds *r, const Round *last) {
   // The estimate is exact: with the device's memory a plan fits, or none was found; without a limit
   // one does not fit; and no plan needs less than its estimate. Then no plan fits if its estimate
   // exceeds the memory.
-  bool is_exact = r->fits >= r->have && r->over > 0 && r->least * CLOSE >= 1;
+  bool is_exact = r->fits >= r->have && r->over > 0 && rounds_exact(r);
   if (r->fits * CLOSE >= r->over || is_exact) return 0;
   // The next assumption is between the bounds.
   double guess = r->have / r->ratio, below = r->over - 1;

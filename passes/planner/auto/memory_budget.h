@@ -44,12 +44,15 @@ typedef struct Rounds {
   double over;   // least estimate of plans that do not fit; 0: none yet
   double ratio;  // need by estimate, of the last plan
   double least;  // the least such ratio
-  int64_t left;  // remaining work
+  bool exact; // it is 1 in fewer micro-batches: then nothing fits if the first round finds nothing
+  int64_t left; // remaining work
   int n;
 } Rounds;
 
 Rounds rounds_begin(double have);
 // Returns the memory to assume next; INT64_MAX: any; 0: nothing more can be found.
 int64_t rounds_next(Rounds *r, const Round *last);
+// Whether a plan was found, and none needs less than its estimate.
+bool rounds_exact(const Rounds *r);
 
 #endif

@@ -22,6 +22,13 @@ static PlanRanks ranks_of(const char *list, int i, int n) {
   return ranks;
 }
 
+static int64_t count_ops(const Module *m) {
+  int64_t n = 0;
+  for_each_graph(g, m)
+    n += g->n_ops;
+  return n;
+}
+
 bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
   // Program by program, as the plan lists them.
   const char *plan = opt_str(o, "plan"), *ranks = opt_str(o, "ranks");
@@ -31,6 +38,7 @@ bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
   int n_graphs = 0;
   for_each_graph(g, m)
     n_graphs++;
+  int64_t before = count_ops(m);
   PlanLayers **layers = arena_array(opt_scratch(o), PlanLayers *, n_graphs);
   for (int i = 0; i < n_graphs; i++)
     layers[i] = plan_layers_new(opt_scratch(o));
@@ -47,5 +55,8 @@ bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
     program_close(p);
     if (!ok) return false;
   }
+  // A changed model has new ops.
+  if (opt_changes_model(o) && count_ops(m) == before)
+    return diag_error(d, NULL, "the programs of '%s' change nothing of the model", plan);
   return true;
 }

@@ -185,6 +185,22 @@ static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copie
   return (SolverProblem){b.node.at, b.edge.at, b.node.n, b.edge.n, limit};
 }
 
+// -- Hidden reductions -------------------------------------------------------------------------
+
+static bool any_reduced(const Problem *p, bool late) {
+  for (int i = 0; i < p->pairs.n; i++) {
+    const Pair *e = &p->pairs.at[i];
+    int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
+    for (int k = 0; e->reduced && e->late == late && k < n; k++)
+      if (e->reduced[k] > 0) return true;
+  }
+  return false;
+}
+
+static bool may_hide(const Problem *p) {
+  return p->slices == 1 && (any_reduced(p, false) || any_reduced(p, true));
+}
+
 // -- The answer --------------------------------------------------------------------------------
 
 // The remaining budget of the solver.
@@ -204,8 +220,16 @@ static Solved fit(Problem *p, const Memory *m, bool *copies, Left *left) {
     // Half of the rest, as more rounds may follow.
     options.seconds = fmax((left->end - clock_seconds()) / 2, fmin(options.seconds, LEAST_SECONDS));
     if (p->options.work > 0) options.work = fmax(left->work / 2, fmin(p->options.work, LEAST_WORK));
+    // Reductions that may hide are in the cost, but not in the seconds of the step.
+    if (p->env->worth > 0 && !may_hide(p)) options.most = p->env->worth / p->unit;
     out.result = solver_solve(p->scratch, &out.problem, &options);
     left->work -= out.result.work;
+    if (out.result.above) {
+      out.result.choice = NULL;
+      out.result.status = SOLVER_infeasible;
+      out.above = true;
+      return out;
+    }
     if (out.result.choice && m) out.peak = memory_peak(m, out.result.choice, p->memory, found);
     out.problem.limit = p->memory;
     // Copies that are in memory when it is exceeded get nodes in the next round.
@@ -220,7 +244,7 @@ static Solved fit(Problem *p, const Memory *m, bool *copies, Left *left) {
   }
 }
 
-// -- Hidden reductions -------------------------------------------------------------------------
+// -- The step ------------------------------------------------------------------------------------
 
 // Seconds of a step, without the hidden ones.
 static double step_of(const Problem *p, const int *choice, double hidden) {
@@ -242,16 +266,6 @@ static double step_of(const Problem *p, const int *choice, double hidden) {
   return cost * p->unit - hidden;
 }
 
-static bool any_reduced(const Problem *p, bool late) {
-  for (int i = 0; i < p->pairs.n; i++) {
-    const Pair *e = &p->pairs.at[i];
-    int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
-    for (int k = 0; e->reduced && e->late == late && k < n; k++)
-      if (e->reduced[k] > 0) return true;
-  }
-  return false;
-}
-
 SolverResult search_any(Problem *p) {
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
@@ -259,10 +273,6 @@ SolverResult search_any(Problem *p) {
   p->late_hides = false;
   Left left = {clock_seconds() + p->options.seconds, p->options.work, false};
   return fit(p, m, copies, &left).result;
-}
-
-static bool may_hide(const Problem *p) {
-  return p->slices == 1 && (any_reduced(p, false) || any_reduced(p, true));
 }
 
 // Solves with that part of the gradient reductions exposed.
@@ -298,7 +308,11 @@ Solved search_solve(Problem *p) {
     before = r.work;
     double least = r.has_bound ? (double)r.bound * p->unit : 0;
     if (least > p->env->worth)
-      return (Solved){.result = {.status = SOLVER_infeasible}, .bound = true, .work = before};
+      return (Solved){.result = {.status = SOLVER_infeasible},
+                      .bound = true,
+                      .above = true,
+                      .slow = true,
+                      .work = before};
   }
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);

@@ -160,6 +160,11 @@ bool choices_make(Problem *p) {
   return true;
 }
 
+static const int *takes_longer(const Problem *p, const Loc *why, Diag *d) {
+  diag_error(d, why, "no way to split it takes less than %.3f ms", 1e3 * p->env->worth);
+  return NULL;
+}
+
 static const int *does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
   bool proven = r->status == SOLVER_infeasible;
   diag_error(d, why, "%s fits into the %.0f bytes of %s of '%s'",
@@ -175,6 +180,7 @@ static const int *does_not_fit(const Problem *p, const SolverResult *r, const Lo
 void searched_add(SearchStats *sum, const SearchStats *more) {
   if (!sum->n || more->status > sum->status) sum->status = more->status;
   sum->bound |= more->bound;
+  sum->slow |= more->slow;
   sum->gap = sum->gap > more->gap ? sum->gap : more->gap;
   if (more->ended > sum->ended) sum->ended = more->ended;
   sum->n += more->n;
@@ -256,13 +262,14 @@ static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
     out->seconds = solved.seconds;
     out->work = out->all_work = solved.work;
     out->bound = solved.bound;
+    out->slow = solved.slow;
     out->peak = (double)solved.peak;
     out->n_nodes = p->nodes.n;
     out->n_edges = p->pairs.n;
     for (int i = 0; i < p->nodes.n; i++)
       out->n_choices += p->nodes.at[i].choices.n;
     if (env->problem_file && !solver_write(&solved.problem, env->problem_file, d)) return NULL;
-    if (!r->choice) return does_not_fit(p, r, why, d);
+    if (!r->choice) return solved.above ? takes_longer(p, why, d) : does_not_fit(p, r, why, d);
     if (anew) choice = r->choice;
     if (env->explain) out->explained = search_explain(p, &solved.problem, env->explain, choice);
     if (anew) note_answer(p, &solved, out, known);

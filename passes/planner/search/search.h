@@ -55,11 +55,12 @@ enum { FEW_NODES = 32 };
 typedef struct SearchStats {
   int n; // searches
   SolverStatus status;
-  double step;     // estimated seconds, without hidden reductions
-  double compute;  // the part of kernels and updates
-  double peak;     // peak bytes of a rank; 0: unknown
-  bool bound;      // more memory may make the step faster
-  double gap;      // the best plan that hides as many gradient reductions may be cheaper by this
+  double step;    // estimated seconds, without hidden reductions
+  double compute; // the part of kernels and updates
+  double peak;    // peak bytes of a rank; 0: unknown
+  bool bound;     // more memory may make the step faster
+  bool slow;  // nothing was found, as every plan takes longer than SearchEnv.worth in any memory
+  double gap; // the best plan that hides as many gradient reductions may be cheaper by this
   SolverEnd ended; // of the search that was cut off the most
   double seconds;  // of solving
   double work;     // of solving, as a number of visited tables

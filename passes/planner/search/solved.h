@@ -20,6 +20,8 @@ typedef struct Solved {
   SolverResult result;
   int64_t peak; // bytes of a rank; 0: unknown
   bool bound;   // more memory may make it cheaper
+  bool above;   // then there is no choice: all take longer than SearchEnv.worth,
+  bool slow;    // in any memory
   Overlap overlap;
   double step;    // seconds, without hidden reductions
   double seconds; // of solving
