@@ -194,7 +194,6 @@ static PriceStatus price_point(AutoSearch *s, const Point *p, bool closed, doubl
 
 bool auto_goes_first(AutoSearch *s) {
   double with = INFINITY, without = INFINITY;
-  bool whole = is_small(s); // some plan without stages fits in as few micro-batches as can be
   for (int i = 0; i < s->points.n; i++) {
     const Priced *p = &s->points.at[i];
     Estimate e = estimate_find(s->work, s->o->cluster, &p->at);
