@@ -365,9 +365,9 @@ static void add_certificate(StrBuf *b, const Summary *s) {
   strbuf_addf(
       b,
       "  \"certificate\": {\"points\": %d, \"impossible\": %d, \"unlikely\": %d, "
-      "\"refused\": %d, \"tables\": %d, \"estimated\": %d, \"unpriced\": %d, \"built\": %d, "
+      "\"refused\": %d, \"recomputed\": %d, \"tables\": %d, \"estimated\": %d, \"unpriced\": %d, \"built\": %d, "
       "\"failed\": %d, \"excluded\": %d,\n",
-      c->points, c->impossible, c->unlikely, c->refused, c->tables, c->estimated, c->unpriced,
+      c->points, c->impossible, c->unlikely, c->refused, c->recomputed, c->tables, c->estimated, c->unpriced,
       c->built, c->failed, c->excluded);
   strbuf_addf(b,
               "    \"best_ms\": %s, \"priced_ms\": %s, \"bound_ms\": %s, \"gap\": %s, "

@@ -167,6 +167,7 @@ typedef struct Brute {
   int points, broken; // broken: their bounds are above
   int with_experts;   // of those made
   int interlaced;     // likewise
+  int recomputed;     // points that were added
 } Brute;
 
 static Brute brute_force(Problem *p, const Module *m, const ChooseOptions *o, int units) {
@@ -190,6 +191,30 @@ static Brute brute_force(Problem *p, const Module *m, const ChooseOptions *o, in
   }
   auto_end(s);
   return b;
+}
+
+// Compiles the points that do not fit again, with each level of recomputation.
+static void make_recomputed(const Problem *p, const Module *m, const ChooseOptions *o, Brute *b) {
+  AutoSearch *s = auto_new(m, o, p->a);
+  int n = b->made.n;
+  for (int i = 0; i < n; i++) {
+    const Candidate plain = b->made.at[i];
+    Point at;
+    if (needs_fit(&plain.needs, o->cluster) ||
+        !point_of_plan(plain.plan, RANKS, plain.micro_batches, &at))
+      continue;
+    for (RecomputeLevel k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {
+      at.recompute = k;
+      Candidate c = {.plan = point_plan(p->a, &at), .ranks = RANKS};
+      c.micro_batches = plain.micro_batches;
+      candidate_make(m, o, p->a, &c, NULL);
+      if (!c.made) continue;
+      b->broken += !holds(s, &at, &c);
+      b->recomputed++;
+      vec_push(p->a, &b->made, c);
+    }
+  }
+  auto_end(s);
 }
 
 // Of those that fit; NULL: none does.
@@ -342,7 +367,7 @@ static const char *random_words(Arena *a, unsigned *state) {
 
 // Compares the search with brute force for one random model, or one with words. Returns whether all
 // is well.
-static bool random_model_is_best(unsigned seed, bool words, int *n_made) {
+static bool random_model_is_best(unsigned seed, bool words, int *n_made, int *n_recomputed) {
   static const char *const cluster[] = {"h100:1x4",      "h100:2x2", "cpu:1x4", "cpu:2x2",
                                         "v100-dgx1:1x4", "a100:2x2", "b200:1x4"};
   unsigned state = seed * 2246822519u + 7;
@@ -362,7 +387,9 @@ static bool random_model_is_best(unsigned seed, bool words, int *n_made) {
   less.memory = p.memory = some_memory(p.a, &b.made, &state);
   o.cluster = &less;
   o.limited = true;
-  ok &= is_best(&p, m, &o, &b);
+  make_recomputed(&p, m, &o, &b);
+  *n_recomputed += b.recomputed;
+  ok &= !b.broken && is_best(&p, m, &o, &b);
   if (!ok) print_message("seed %u:\n%s\n", seed, p.text);
   module_free(m);
   arena_free(p.a);
@@ -376,19 +403,21 @@ static void the_best_of_random_models_is_found(void **state) {
   (void)state;
   // Gradients that are one value; a price too high by far; a route to partial sums; 16-bit weights.
   static const unsigned found[] = {92, 104, 140, 173};
-  int from = 1, to = 0, n = 0, failed = 0, made = 0;
+  int from = 1, to = 0, n = 0, failed = 0, made = 0, recomputed = 0;
   int numbers = sscanf(group_option, "%d-%d", &from, &to);
   if (numbers == 1) {
     to = from;
     from = 1;
     for (size_t i = 0; i < sizeof found / sizeof *found; i++, n++)
-      failed += !random_model_is_best(found[i], false, &made);
+      failed += !random_model_is_best(found[i], false, &made, &recomputed);
   }
   for (int i = from; i <= to; i++, n += 2) {
-    failed += !random_model_is_best((unsigned)i, false, &made);
-    failed += !random_model_is_best((unsigned)i, true, &made);
+    failed += !random_model_is_best((unsigned)i, false, &made, &recomputed);
+    failed += !random_model_is_best((unsigned)i, true, &made, &recomputed);
   }
-  print_message("%d models, %d plans compiled, %d models failed\n", n, made, failed);
+  print_message("%d models, %d plans compiled, %d with recomputation, %d models failed\n", n, made,
+                recomputed, failed);
+  assert_true(recomputed >= n);
   assert_true(made >= 8 * n);
   assert_int_equal(failed, 0);
 }
@@ -411,8 +440,8 @@ static void texts_of_points_are_read_back(void **state) {
     assert_true(points.n > 100);
     int experts = 0, ring = 0, all_to_all = 0, words = 0, interlaced = 0;
     for (int i = 0; i < points.n; i++) {
-      const Point *p = &points.at[i];
-      Point q;
+      Point *p = &points.at[i], q;
+      p->recompute = (RecomputeLevel)(i % N_RECOMPUTE_LEVELS);
       const char *plan = point_plan(a, p);
       if (!point_of_plan(plan, 48, p->micro_batches, &q) || !point_equal(p, &q))
         fail_msg("%s", plan);
@@ -434,9 +463,14 @@ static void texts_of_points_are_read_back(void **state) {
   // Programs that a point has no number for, sizes that do not divide the ranks, and axes in
   // another order: ranks that other links connect.
   Point q;
-  static const char *const none[] = {"search",    "dp,search=2", "dp=5",        "sp,dp",
-                                     "pp=2,pp=2", "dp=2",        "dp=6,ep:x=8", "cp=2,cp_a2a=24",
-                                     "dp,pp=2",   "sp=4,dp=12",  "zero1=24,pp"};
+  static const char *const none[] = {"search",        "dp,search=2",
+                                     "dp=5",          "sp,dp",
+                                     "pp=2,pp=2",     "dp=2",
+                                     "dp=6,ep:x=8",   "cp=2,cp_a2a=24",
+                                     "recompute",     "dp=24,recompute=2",
+                                     "recompute:2=1", "dp,recompute=1,recompute_attention=1",
+                                     "dp,pp=2",       "sp=4,dp=12",
+                                     "zero1=24,pp"};
   for (size_t i = 0; i < sizeof none / sizeof *none; i++)
     assert_false(point_of_plan(none[i], 48, 1, &q));
   assert_true(plan_numbers("zero1,pp=2", 48, 4, &q));
@@ -449,6 +483,9 @@ static void texts_of_points_are_read_back(void **state) {
   assert_true(point_of_plan("pp=2,zero1,ep=8", 48, 2, &q));
   assert_int_equal(q.replicas, 3);
   assert_int_equal(q.experts, 8);
+  assert_true(point_of_plan("pp=4,recompute_attention=1,sp", 48, 2, &q));
+  assert_int_equal(q.recompute, RECOMPUTE_attention);
+  assert_int_equal(q.tensor, 12);
 }
 
 TEST_GROUP(auto) {

@@ -12,6 +12,7 @@
 #include "space.h"
 
 #define MEMORY_ERR 1.15 // bytes of a plan by those estimated, at first
+#define HOPELESS   2    // times the memory: estimated bytes of a point that gets no table
 #define ERR        0.02 // by which plans are faster than their price, at least
 #define FAR        1.1  // times the best: a price, by which no plan like it was too high
 #define EXACT      0.05 // by which plans differ from their price, if tables are right
@@ -23,11 +24,12 @@
 enum { MOST_BUILT = 8, SMALL_OPS = 128, MOST_SMALL = 32 };
 
 // Errors of estimates, as factors: the seconds of those with as many parts
-// of the model, stages or chunks, and the same ZeRO; the bytes of those of a schedule. It corrects
-// the estimates of points like them.
+// of the model, stages or chunks, and the same ZeRO and recomputation; the bytes of those of a
+// schedule. It corrects the estimates of points like them.
 typedef struct Correction {
   int parts, zero;
   bool interlaced;
+  RecomputeLevel recompute;
   double least;
 } Correction;
 
@@ -44,6 +46,7 @@ typedef struct Priced {
   int lender;     // the table that it borrowed from; -1: none
   bool out;       // the bound proves that it lacks memory
   bool dropped;   // it lacks memory, or is refused, by tables or an estimate
+  bool lacks;     // it lacks memory, if it was asked for beside the heap
   bool built;
 } Priced;
 
@@ -60,6 +63,7 @@ struct AutoSearch {
   double err;       // by how much plans were faster than their price
   bool goes_first;  // before candidates without stages
   double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
+  int n_recomputed; // points that were added
   int n_impossible, n_unlikely, n_refused, n_estimated, n_built, n_failed, n_excluded;
 };
 
@@ -68,7 +72,8 @@ static Correction *find_correction(const AutoSearch *s, const Point *p) {
   for (int i = 0; i < s->seconds.n; i++) {
     Correction *c = &s->seconds.at[i];
     bool interlaced = p->kind == POINT_interlaced;
-    if (c->parts == p->stages * p->chunks && c->zero == p->zero && c->interlaced == interlaced)
+    if (c->parts == p->stages * p->chunks && c->zero == p->zero && c->interlaced == interlaced &&
+        c->recompute == p->recompute)
       return c;
   }
   return NULL;
@@ -163,7 +168,7 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
                         .capacity = o->expert_capacity};
   Points points = {0};
   space_list(&space, a, &points);
-  s->heap = arena_array(a, int, points.n);
+  s->heap = arena_array(a, int, N_RECOMPUTE_LEVELS *(int64_t)points.n);
   for (int i = 0; i < points.n; i++) {
     Priced p = {.at = points.at[i], .bound = bound_find(s->work, c, &points.at[i]), .lender = -1};
     p.out = p.bound.lasting > choose_memory(s->o);
@@ -228,8 +233,11 @@ static void note_built(AutoSearch *s, const Point *p, double expected, const Can
              (Correction){.parts = p->stages * p->chunks,
                           .zero = p->zero,
                           .interlaced = p->kind == POINT_interlaced,
+                          .recompute = p->recompute,
                           .least = seconds});
-  if (p->stages > 1) s->bytes[p->kind] = fmax(s->bytes[p->kind], bytes);
+  // Estimates of bytes are of plans without recomputation.
+  if (p->stages > 1 && p->recompute == RECOMPUTE_none)
+    s->bytes[p->kind] = fmax(s->bytes[p->kind], bytes);
 }
 
 // Notes the seconds of a named plan without stages.
@@ -237,8 +245,23 @@ static void note_one_stage(AutoSearch *s, double seconds) {
   if (s->one_stage <= 0 || seconds < s->one_stage) s->one_stage = seconds;
 }
 
+// Adds the points of the same plan with recomputation, as it does not fit. They take no less, as
+// they compute the same and more.
+static void add_recomputed(AutoSearch *s, int i) {
+  const Priced plain = s->points.at[i];
+  if (!s->prices || plain.at.recompute > RECOMPUTE_none) return;
+  for (RecomputeLevel k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {
+    Priced p = {.at = plain.at, .bound = plain.bound, .lender = -1};
+    p.at.recompute = k;
+    vec_push(s->a, &s->points, p);
+    heap_push(s, s->points.n - 1);
+    s->n_recomputed++;
+  }
+}
+
 // Builds the point's plan.
-static void build_point(AutoSearch *s, Priced *p, Candidates *all) {
+static void build_point(AutoSearch *s, int i, Candidates *all) {
+  Priced *p = &s->points.at[i];
   Candidate c = {.plan = point_plan(s->a, &p->at), .ranks = s->o->ranks};
   c.micro_batches = p->at.micro_batches;
   c.worth = least_fitting(all);
@@ -254,8 +277,17 @@ static void build_point(AutoSearch *s, Priced *p, Candidates *all) {
   // The keys of points like it changed.
   int n = s->n_heap;
   s->n_heap = 0;
-  for (int i = 0; i < n; i++)
-    heap_push(s, s->heap[i]);
+  for (int k = 0; k < n; k++)
+    heap_push(s, s->heap[k]);
+  if (!c.fits) add_recomputed(s, i);
+}
+
+// Whether a point is estimated to need so much that no table is made for it.
+static bool is_hopeless(const AutoSearch *s, const Point *p) {
+  Estimate e = estimate_find(s->work, s->o->cluster, p);
+  double part = 1;
+  if (p->recompute > RECOMPUTE_none) part = prices_level_part(s->prices, p->recompute);
+  return e.bytes - e.saved * (1 - part) > HOPELESS * choose_memory(s->o);
 }
 
 // Gives a point its number of the next tier, or a nearer one of borrowed costs, and puts it back;
@@ -266,7 +298,9 @@ static void raise_tier(AutoSearch *s, int i) {
   Tier to = TIER_borrowed;
   double tabled = 0;
   s->n_estimated += p->tier == TIER_bound;
-  if (s->prices && p->tier <= TIER_borrowed)
+  if (s->prices && !is_small(s) && p->tier == TIER_bound && is_hopeless(s, &p->at))
+    status = PRICE_unfit;
+  else if (s->prices && p->tier <= TIER_borrowed)
     status = prices_borrow(s->prices, &p->at, &p->lender, &p->seconds);
   if (status == PRICE_known) tabled = p->seconds;
   if (status == PRICE_unfit) tabled = INFINITY;
@@ -285,11 +319,14 @@ static void raise_tier(AutoSearch *s, int i) {
   s->n_unlikely += status == PRICE_unfit;
   s->n_refused += status == PRICE_refused;
   if (!p->dropped) heap_push(s, i);
+  if (status == PRICE_unfit) add_recomputed(s, i);
 }
 
 void auto_build(AutoSearch *s, Candidates *all) {
   bool small = is_small(s);
-  while (s->n_heap && s->n_built < (small ? MOST_SMALL : MOST_BUILT) && !choice_ends(s->o, all)) {
+  // Of a small model each point may be compiled with every recomputation.
+  int most = small ? MOST_SMALL * (s->n_recomputed ? N_RECOMPUTE_LEVELS : 1) : MOST_BUILT;
+  while (s->n_heap && s->n_built < most && !choice_ends(s->o, all)) {
     double best = least_fitting(all), err = fmax(s->err, ERR);
     bool ends = best > 0 && best <= key_of(s, &s->points.at[s->heap[0]]) * (1 - err);
     if (ends && !small) break;
@@ -299,7 +336,7 @@ void auto_build(AutoSearch *s, Candidates *all) {
     if (p->tier < TIER_priced)
       raise_tier(s, i);
     else if (!is_tried(all, &p->at))
-      build_point(s, p, all);
+      build_point(s, i, all);
   }
 }
 
@@ -310,19 +347,24 @@ static const char *exclude(AutoSearch *s, const char *why) {
   return why;
 }
 
-// Whether a plan of the space without stages may fit and take less.
+// Whether a plan of the space without stages and without recomputation may fit and take less.
 static bool may_fit_below(AutoSearch *s, double seconds) {
   for (int i = 0; i < s->points.n; i++) {
-    const Priced *p = &s->points.at[i];
+    Priced *p = &s->points.at[i];
     int lender = -1;
     double least, tabled;
-    if (p->at.stages > 1 || p->out || p->dropped || key_of(s, p) >= seconds) continue;
+    if (p->at.stages > 1 || p->at.recompute > RECOMPUTE_none || p->out || p->dropped || p->lacks ||
+        key_of(s, p) >= seconds)
+      continue;
     // A bound by a table that is there first.
-    PriceStatus status = prices_borrow(s->prices, &p->at, &lender, &least);
+    PriceStatus status = PRICE_unfit;
+    if (p->tier > TIER_bound || !is_hopeless(s, &p->at))
+      status = prices_borrow(s->prices, &p->at, &lender, &least);
     if (status == PRICE_known && least >= seconds) continue;
-    status = price_point(s, &p->at, false, &least, &tabled);
+    if (status != PRICE_unfit) status = price_point(s, &p->at, false, &least, &tabled);
     if (status == PRICE_unknown || (status == PRICE_known && corrected(s, &p->at, least) < seconds))
       return true;
+    p->lacks = status == PRICE_unfit;
   }
   return false;
 }
@@ -426,7 +468,8 @@ double auto_bound(const AutoSearch *s) {
 }
 
 Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
-  Certificate c = {.points = s->points.n,
+  Certificate c = {.points = s->points.n - s->n_recomputed,
+                   .recomputed = s->n_recomputed,
                    .impossible = s->n_impossible,
                    .unlikely = s->n_unlikely,
                    .refused = s->n_refused,

@@ -22,9 +22,9 @@ bool can_lend(const Lender *l, const Point *at) {
   bool same_state = at->zero > 1 ? from->zero == 1 : from->zero == at->zero;
   // With one micro-batch, sums run beside.
   bool same_loop = from->micro_batches > 1 || at->micro_batches == 1;
-  return same_inner && same_context && same_state && same_loop && from->experts == at->experts &&
-         (from->replicas > 1 || at->replicas == 1) && at->tensor % from->tensor == 0 &&
-         row_parts(from) <= row_parts(at);
+  return same_inner && same_context && from->recompute == at->recompute && same_state &&
+         same_loop && from->experts == at->experts && (from->replicas > 1 || at->replicas == 1) &&
+         at->tensor % from->tensor == 0 && row_parts(from) <= row_parts(at);
 }
 
 bool is_nearer(const Lender *l, const Lender *than) {

@@ -39,7 +39,7 @@ static double in_flight(const StepWork *w, const Point *p) {
 // Values that products read stay until the gradients of weights, which zero-bubble schedules put
 // off, also those of the last product, whose result is the largest of all: logits, in f32 beside 16
 // bits, and their gradients.
-static double bytes_of(const StepWork *w, const Point *p, double share) {
+static double bytes_of(const StepWork *w, const Point *p, double share, double *all_saved) {
   bool split = staged_traits[point_schedule(p)].split;
   double parts = (double)p->stages * p->tensor, replicas = p->zero ? p->replicas : 1;
   double low = w->narrow ? w->low_weights : 0;
@@ -50,6 +50,7 @@ static double bytes_of(const StepWork *w, const Point *p, double share) {
   double last = LOGITS * w->largest * share * p->tensor;
   if (p->kind == POINT_interlaced) last /= p->stages;
   double slices = in_flight(w, p);
+  *all_saved = saved * slices;
   return own_weights(w, p, lasting) / parts + saved * slices + last * (split ? slices : 1);
 }
 
@@ -98,6 +99,6 @@ Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
   }
   Estimate e = {.seconds = fmax(loop, traffic) + sums + update};
   e.seconds += idle_seconds(p, f, b, g, hop);
-  e.bytes = bytes_of(w, p, share);
+  e.bytes = bytes_of(w, p, share, &e.saved);
   return e;
 }

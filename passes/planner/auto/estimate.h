@@ -15,6 +15,7 @@
 
 typedef struct Estimate {
   double seconds, bytes;
+  double saved; // of these bytes: from forward to backward
 } Estimate;
 
 Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p);

@@ -4,6 +4,7 @@
 //     one stage, 8 replicas, 2 ranks inside of layers     dp=8,sp=2
 //     one stage, 8 replicas                               dp
 //     2 stages, 4 replicas, 8 ranks of experts            pp=2,dp=4,ep=8
+//     8 stages, layers recomputed                         pp=8,recompute=1
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@ static const char *const inner_program[N_POINT_INNERS] = {"sp", "vp", "tp"};
 static const char *const replicas_program[] = {"dp", "zero1", "zero2", "zero3"};
 static const char *const experts_program[] = {"ep"};
 static const char *const context_program[N_POINT_CONTEXTS] = {"cp", "cp_a2a"};
+static const char *const recompute_program[N_RECOMPUTE_LEVELS] = {
+    [RECOMPUTE_attention] = "recompute_attention", [RECOMPUTE_layer] = "recompute"};
 enum { N_ZEROS = sizeof replicas_program / sizeof *replicas_program };
 
 StagedKind point_schedule(const Point *p) {
@@ -40,12 +43,15 @@ const char *point_plan(Arena *a, const Point *p) {
   int n = 0;
   for (int i = 0; i < N; i++)
     n += axis[i].size > 1;
+  n += p->recompute > RECOMPUTE_none;
   for (int i = 0; i < N; i++) {
     if (axis[i].size == 1) continue;
     strbuf_addf(&b, "%s%s", b.n ? "," : "", axis[i].program);
     // The only axis has all ranks.
     if (n > 1) strbuf_addf(&b, "=%d", axis[i].size);
   }
+  if (p->recompute > RECOMPUTE_none)
+    strbuf_addf(&b, "%s%s=1", b.n ? "," : "", recompute_program[p->recompute]);
   return b.n ? b.at : "dp";
 }
 
@@ -54,7 +60,7 @@ bool point_equal(const Point *p, const Point *q) {
          p->context == q->context && p->experts == q->experts &&
          p->micro_batches == q->micro_batches && p->kind == q->kind && p->chunks == q->chunks &&
          p->inner == q->inner && p->zero == q->zero && p->along == q->along &&
-         p->capacity == q->capacity;
+         p->capacity == q->capacity && p->recompute == q->recompute;
 }
 
 // Returns the number of the name of `n` bytes among `names`, or -1.
@@ -64,10 +70,21 @@ static int find_name(const char *const *names, int n_names, const char *name, si
   return -1;
 }
 
+// The level of a program at the beginning of the text, of all layers and on an axis of size 1.
+static int recompute_level(const char *at) {
+  size_t n = strcspn(at, "=,");
+  for (int level = RECOMPUTE_none + 1; level < N_RECOMPUTE_LEVELS; level++)
+    if (strlen(recompute_program[level]) == n && !strncmp(at, recompute_program[level], n) &&
+        !strncmp(at + n, "=1", 2) && strchr(",", at[n + 2]))
+      return level;
+  return RECOMPUTE_none;
+}
+
 // Reads the numbers of axes in any order. *in_order: theirs is the point's.
 static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches, Point *out,
                          bool *in_order) {
-  Point p = {1, 1, 1, 1, 1, micro_batches, POINT_1f1b, 1, POINT_sp, 0, POINT_cp, 0};
+  Point p = {.stages = 1, .replicas = 1, .tensor = 1, .context = 1, .experts = 1, .chunks = 1};
+  p.micro_batches = micro_batches;
   int kind = 0, zero = 0, expert = 0, along = 0, inner = 0;
   const struct {
     const char *const *program;
@@ -84,7 +101,14 @@ static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches,
   *in_order = true;
   for (const char *at = plan; *at;) {
     size_t n = strcspn(at, "=,");
-    int k = 0, number = -1;
+    int k = 0, number = -1, level = recompute_level(at);
+    if (level > RECOMPUTE_none) {
+      if (p.recompute > RECOMPUTE_none) return false;
+      p.recompute = (RecomputeLevel)level;
+      at += strcspn(at, ",");
+      at += *at == ',';
+      continue;
+    }
     // A capacity is a number of ep: "ep:150".
     const char *colon = memchr(at, ':', n);
     size_t all = n;

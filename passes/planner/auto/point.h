@@ -4,6 +4,8 @@
 //         stages 16, replicas 16, tensor 4, 64 micro-batches, zb-h1, ZeRO 1
 //     pp=4,zero1=2,ep=8 in 16 micro-batches
 //         stages 4, replicas 2, experts on 8 ranks, 16 micro-batches, 1f1b, ZeRO 1
+//     pp=8,sp=4,recompute=1 in 128 micro-batches
+//         stages 8, tensor 4, 128 micro-batches, 1f1b, every layer recomputed in backward
 //
 // Axes are in this order, outermost first: stages, replicas, experts, context, tensor. So the ranks
 // with the most traffic are neighbours. Their product is the number of ranks.
@@ -16,6 +18,7 @@
 
 #include "base/arena.h"
 #include "schedule/staged_kinds.h"
+#include "unit_cost.h"
 
 // The schedules of stages; each is a program of passes/planner/plans.
 typedef enum PointKind {
@@ -42,6 +45,7 @@ typedef struct Point {
   int zero;           // the parts of the training state that replicas share: 0 to 3, as in ZeRO
   PointContext along; // POINT_cp with one context rank
   int capacity;       // slots of expert ranks, in per cent of the mean; 0: for the worst routing
+  RecomputeLevel recompute; // of all layers
 } Point;
 
 // Ranks of a stage, and of these the ones with rows of the batch of their own.

@@ -14,6 +14,13 @@
 // Of a table by those borrowed, at least: kernels do not divide exactly.
 #define LENT_BYTES   1.1
 #define LENT_SECONDS 0.99
+#define LEAST_AGAIN  0.9 // of a table's recomputation by that of another shape
+
+// Tables of a shape without recomputation, and at a level. Of what a unit keeps and computes, the
+// level changes about the same part in every shape.
+typedef struct LevelPair {
+  const Table *without, *with;
+} LevelPair;
 
 struct Prices {
   const ChooseOptions *o;
@@ -23,6 +30,7 @@ struct Prices {
   Tables *tables;
   Lenders lenders;
   const bool *words; // by unit: it has tables of words; NULL: they cannot be spread over stages
+  LevelPair level[N_RECOMPUTE_LEVELS]; // of the first point with the level; or NULL
 };
 
 Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *w, Arena *a) {
@@ -36,7 +44,7 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
   }
   Prices *p = arena_one(a, Prices);
   TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths};
-  *p = (Prices){o, w, a, front, tables_new(front, &t, a), {0}, NULL};
+  *p = (Prices){.o = o, .work = w, .a = a, .front = front, .tables = tables_new(front, &t, a)};
   p->words = units_of_words(tables_blocks(p->tables), a);
   return p;
 }
@@ -64,17 +72,35 @@ static PriceStatus find_interlaced(const Prices *p, const Point *at, const UnitC
   return interlaced_find(&problem, &out->bound, &out->seconds) ? PRICE_known : PRICE_unfit;
 }
 
+// The costs if gradients of weights run later than those of inputs: recomputed values wait for
+// them.
+static UnitCosts with_waiting(const UnitCosts *units, Arena *a) {
+  UnitCost *unit = arena_array(a, UnitCost, units->n);
+  for (int i = 0; i < units->n; i++) {
+    unit[i] = units->at[i];
+    unit[i].kept[RECOMPUTE_none] = fmax(unit[i].kept[RECOMPUTE_none], unit[i].waiting);
+  }
+  UnitCosts out = *units;
+  out.at = unit;
+  return out;
+}
+
 // Prices a deal of units to stages.
 static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
                              double memory, bool timeline, Price *out) {
   if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
+  Arena *scratch = arena_new();
+  UnitCosts waiting;
+  if (at->recompute > RECOMPUTE_none && staged_traits[point_schedule(at)].split) {
+    waiting = with_waiting(units, scratch);
+    units = &waiting;
+  }
   DealProblem problem = {.units = units,
                          .kind = point_schedule(at),
                          .stages = at->stages,
                          .chunks = at->chunks,
                          .micro_batches = p->work->batches * at->micro_batches,
                          .memory = memory};
-  Arena *scratch = arena_new();
   Deal deal;
   double peak;
   bool ok = deal_find(&problem, scratch, &deal);
@@ -156,17 +182,64 @@ static void make_lender(Prices *p, const Point *at) {
   table_of(p, &q);
 }
 
+// Sets the pair of tables of a level, by the shape of a lender. False: the passes refuse it.
+static bool find_level(Prices *p, RecomputeLevel level, const Lender *l) {
+  LevelPair *pair = &p->level[level];
+  if (pair->without) return true;
+  Point at = l->at;
+  at.recompute = level;
+  const Table *with = table_of(p, &at);
+  if (with) *pair = (LevelPair){l->table, with};
+  return with;
+}
+
+static double seconds_of(const UnitCost *u) {
+  return u->forward + u->backward + u->weight_grad;
+}
+
+// Gives costs that are borrowed the parts of a level. Returns the seconds of recomputation.
+static double recompute_units(const LevelPair *pair, UnitCosts *units, Arena *a) {
+  UnitCost *unit = arena_array(a, UnitCost, units->n);
+  double sum = 0;
+  for (int i = 0; i < units->n; i++) {
+    const UnitCost *x = &pair->without->costs.at[i], *y = &pair->with->costs.at[i];
+    double kept = x->kept[RECOMPUTE_none], working = x->working[1], again = 0;
+    unit[i] = units->at[i];
+    if (x->forward > 0)
+      again = LEAST_AGAIN * fmax(seconds_of(y) - seconds_of(x), 0) / x->forward * unit[i].forward;
+    if (kept > 0) unit[i].kept[RECOMPUTE_none] *= fmin(y->kept[RECOMPUTE_none] / kept, 1);
+    if (working > 0) unit[i].working[1] *= fmin(y->working[1] / working, 1);
+    unit[i].backward += again;
+    sum += again;
+  }
+  units->at = unit;
+  return sum;
+}
+
+double prices_level_part(const Prices *p, RecomputeLevel level) {
+  const LevelPair *pair = &p->level[level];
+  double without = 0, with = 0;
+  for (int i = 0; pair->without && i < pair->without->costs.n; i++) {
+    without += pair->without->costs.at[i].kept[RECOMPUTE_none];
+    with += pair->with->costs.at[i].kept[RECOMPUTE_none];
+  }
+  return without > 0 ? fmin(with / without, 1) : 0;
+}
+
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
-  int i = find_lender(p, at), before = *from;
+  Point plain = *at;
+  plain.recompute = RECOMPUTE_none;
+  int i = find_lender(p, &plain), before = *from;
   if (i < 0) {
-    make_lender(p, at);
-    i = find_lender(p, at);
+    make_lender(p, &plain);
+    i = find_lender(p, &plain);
   }
   // Points with more stages than units have no price by tables.
   if (i < 0 && !has_units(p, at) && table_of(p, at)) i = find_lender(p, at);
   if (i < 0 || i == before) return PRICE_unknown;
-  const Lender *l = &p->lenders.at[i];
+  const Lender lender = p->lenders.at[i], *l = &lender;
   *from = i;
+  if (at->recompute > RECOMPUTE_none && !find_level(p, at->recompute, l)) return PRICE_unknown;
   // Parts of units are dealt: stages do the mean at least, and wait for each other.
   if (at->stages > 1 && !has_units(p, at)) {
     double mean = borrow_seconds(l, at, p->work, p->o->cluster) / at->stages;
@@ -176,15 +249,19 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
   }
   Arena *scratch = arena_new();
   UnitCosts units = borrow_costs(l, at, p->work, p->o->cluster, scratch);
-  double memory = LENT_BYTES * choose_memory(p->o);
+  double memory = LENT_BYTES * choose_memory(p->o), again = 0;
   PriceStatus status;
+  if (at->recompute > RECOMPUTE_none)
+    again = recompute_units(&p->level[at->recompute], &units, scratch);
   if (at->stages > 1) {
     Price price = {0};
     status = find_deal(p, at, &units, memory, false, &price);
     *bound = LENT_SECONDS * price.bound;
   } else {
     status = units_bytes(&units) > memory ? PRICE_unfit : PRICE_known;
-    *bound = LENT_SECONDS * borrow_seconds(l, at, p->work, p->o->cluster);
+    again *= step_slices(p->work, at->micro_batches);
+    *bound = LENT_SECONDS * fmax(borrow_seconds(l, at, p->work, p->o->cluster),
+                                 borrow_loop(l, at, p->work) + again);
   }
   arena_free(scratch);
   return status;

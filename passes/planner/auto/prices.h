@@ -40,6 +40,9 @@ PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out);
 // *from.
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound);
 
+// The part of kept bytes that a level of recomputation leaves; 0: it is not known yet.
+double prices_level_part(const Prices *p, RecomputeLevel level);
+
 const Module *prices_front(const Prices *p); // the typed model after `raise`
 int prices_tables(const Prices *p);          // plans inside of stages that were priced
 

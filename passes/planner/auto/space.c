@@ -37,11 +37,12 @@ static void add_kinds(const SpaceOptions *o, Arena *a, const Point *p, Points *o
 // Adds the numbers of ranks with every number of micro-batches. Fewer than stages leave ranks idle
 // most of the time.
 static void add_slices(const SpaceOptions *o, Arena *a, Point p, Points *out) {
+  enum { MOST_SLICES = 512 }; // as experts have them
   int64_t rows = o->rows / point_row_ranks(&p);
   int64_t least = o->micro_batches ? o->micro_batches : 1;
   int64_t most = o->micro_batches ? o->micro_batches : rows < 1 ? 1 : rows;
   if (o->rows > 0 && !divides(point_row_ranks(&p), o->rows)) return;
-  for (int64_t m = least; m <= most && m <= MAX_MICRO_BATCHES; m++) {
+  for (int64_t m = least; m <= most && m <= MOST_SLICES; m++) {
     if (rows > 0 && !divides(m, rows)) continue;
     if (!o->micro_batches && p.stages > 1 && m < p.stages) continue;
     p.micro_batches = m;
@@ -84,7 +85,7 @@ void space_list(const SpaceOptions *o, Arena *a, Points *out) {
   for (int64_t stages = 1; stages <= o->ranks && stages <= o->units; stages++) {
     if (!divides(stages, o->ranks)) continue;
     int64_t inside = o->ranks / stages;
-    Point p = {(int)stages, 1, 1, 1, 1, 1, POINT_1f1b, 1, POINT_sp, 0, POINT_cp, 0};
+    Point p = {.stages = (int)stages, .replicas = 1, .micro_batches = 1, .chunks = 1};
     for (p.tensor = 1; p.tensor <= inside && p.tensor <= o->per_node; p.tensor++) {
       p.context = p.experts = 1;
       add_programs(o, a, p, inside, out);

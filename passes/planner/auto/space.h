@@ -8,6 +8,8 @@
 //                          long sequences           dp=4,cp=2 …  dp=2,cp=2,sp=2 …
 //                          large tables of words    dp=4,vp=2 …  pp_interlaced=2,dp=4 …
 //
+// Points that do not fit get variants with recomputation while the search runs (auto.c).
+//
 // Numbers of ranks are divisors of all ranks, and micro-batches divide the rows of a replica. Ranks
 // inside of a layer are in one node, as links between nodes are slower; experts may be far apart,
 // as each row goes to few of them. The user's own numbers are fixed here as well.
