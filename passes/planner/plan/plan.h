@@ -27,7 +27,7 @@ typedef struct PlanAxes {
   int64_t factor[MAX_AXES];
 } PlanAxes;
 
-enum { MAX_PLAN = 4 };
+enum { MAX_PLAN = 5 };
 
 typedef struct Plan {
   PlanAxes at[MAX_PLAN]; // outermost first

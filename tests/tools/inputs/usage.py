@@ -81,7 +81,7 @@ for plan, said in [
     ("dp=0", "'dp=0' is no part of a plan"), ("dp=-2", "'dp=-2' is no part"), ("dp=2x", "'dp=2x' is no part"),
     ("dp=9999999999", "'dp=9999999999' is no part"), ("=4", "'=4' is no part of a plan"),
     ("dp=2147483647,tp=2147483647,sp=2147483647", "is for too many ranks"),
-    ("a,b,c,d,e", "a plan has at most 4 programs"), ("a,b,c,d,e", "a program in a file can be several: its 'factors'"),
+    ("a,b,c,d,e,f", "a plan has at most 5 programs"), ("a,b,c,d,e,f", "a program in a file can be several: its 'factors'"),
     ("zero9=4", "the plans are: auto, coshard"), ("coshard:x=4", "'x' of 'coshard:x' is no number with layers"),
     ("coshard:=4", "'' of 'coshard:' is no number"), ("coshard:4@2-1", "'4@2-1' of 'coshard:4@2-1' is no number"),
     ("coshard:0", "'0' of 'coshard:0' is no number"), ("pp_interleaved:0", "hint: write pp_interleaved:4, or"), ("coshard:4@", "'4@' of"), ("coshard:4@1-", "'4@1-' of"),
