@@ -104,7 +104,7 @@ static bool read_alike(const Net *net, const int *node_of, const Op *op) {
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i])
       for (const Use *v = u->next; u->user && v; v = v->next)
-        if (v->user && u->index == v->index &&
+        if (v->user && u->index == v->index && net->node[node_of[u->user->id]].label != NEVER &&
             net->node[node_of[u->user->id]].label == net->node[node_of[v->user->id]].label)
           return true;
   return false;
@@ -143,14 +143,17 @@ Net net_of_graph(const Graph *g, const bool *among, Labels *labels, Arena *a) {
   for_each_op(op, g) {
     Node *node = &net.node[net.n];
     node_of[op->id] = net.n;
+    // Gradients and updates that cannot repeat are as if they were not there: layers are those of
+    // the model, whichever of their values backward reads, or recomputes.
+    bool alone = among && !among[op->id] && op->part != PART_forward;
     *node = (Node){.label = !among || among[op->id] ? label_of(labels, op) : NEVER,
                    .first = net.n,
                    .n_ops = 1,
-                   .n_in = op->n_in,
+                   .n_in = alone ? 0 : op->n_in,
                    .in = arena_array(a, Edge, op->n_in),
                    .member = arena_one(a, Member)};
     node->member->op = op;
-    for (int i = 0; i < op->n_in; i++) {
+    for (int i = 0; i < node->n_in; i++) {
       const Value *v = op->in[i].value;
       node->in[i] = v->def ? (Edge){node_of[v->def->id], v->index} : (Edge){OUTSIDE, 0};
     }

@@ -41,12 +41,13 @@ typedef struct Priced {
   Point at;
   Bound bound;
   Tier tier;
-  double seconds; // of that tier, but the first
-  double tabled;  // seconds that no plan of it is below, by tables; 0: none says
-  int lender;     // the table that it borrowed from; -1: none
-  bool out;       // the bound proves that it lacks memory
-  bool dropped;   // it lacks memory, or is refused, by tables or an estimate
-  bool lacks;     // it lacks memory, if it was asked for beside the heap
+  double seconds;   // of that tier, but the first
+  const char *plan; // of its price; NULL: the point's own
+  double tabled;    // seconds that no plan of it is below, by tables; 0: none says
+  int lender;       // the table that it borrowed from; -1: none
+  bool out;         // the bound proves that it lacks memory
+  bool dropped;     // it lacks memory, or is refused, by tables or an estimate
+  bool lacks;       // it lacks memory, if it was asked for beside the heap
   bool built;
 } Priced;
 
@@ -168,7 +169,7 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
                         .capacity = o->expert_capacity};
   Points points = {0};
   space_list(&space, a, &points);
-  s->heap = arena_array(a, int, N_RECOMPUTE_LEVELS *(int64_t)points.n);
+  s->heap = arena_array(a, int, (2 * N_RECOMPUTE_LEVELS - 1) * (int64_t)points.n);
   for (int i = 0; i < points.n; i++) {
     Priced p = {.at = points.at[i], .bound = bound_find(s->work, c, &points.at[i]), .lender = -1};
     p.out = p.bound.lasting > choose_memory(s->o);
@@ -180,12 +181,13 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
 }
 
 // Finds the closed form of a point, or its price: by tables of the model's units, or else an
-// estimate for both. *tabled: the closed form by tables; INFINITY: they refuse it; 0: there are
-// none.
+// estimate for both. *plan: of the price; NULL: the point's own. *tabled: the closed form by
+// tables; INFINITY: they refuse it; 0: there are none.
 static PriceStatus price_point(AutoSearch *s, const Point *p, bool closed, double *seconds,
-                               double *tabled) {
-  Price price;
+                               double *tabled, const char **plan) {
+  Price price = {0};
   PriceStatus status = s->prices ? prices_find(s->prices, p, !closed, &price) : PRICE_unknown;
+  *plan = price.plan;
   *tabled = status == PRICE_unknown ? 0 : status == PRICE_known ? price.bound : INFINITY;
   if (status != PRICE_unknown) {
     *seconds = closed ? price.bound : price.seconds;
@@ -259,10 +261,21 @@ static void add_recomputed(AutoSearch *s, int i) {
   }
 }
 
+// Adds the point that recomputes as few layers of each stage as fit, as all of them fit.
+static void add_fewest(AutoSearch *s, int i) {
+  Priced p = {.at = s->points.at[i].at, .bound = s->points.at[i].bound, .lender = -1};
+  if (p.at.recompute == RECOMPUTE_none || p.at.fewest || p.at.stages == 1 || p.at.chunks > 1)
+    return;
+  p.at.fewest = true;
+  vec_push(s->a, &s->points, p);
+  heap_push(s, s->points.n - 1);
+  s->n_recomputed++;
+}
+
 // Builds the point's plan.
 static void build_point(AutoSearch *s, int i, Candidates *all) {
   Priced *p = &s->points.at[i];
-  Candidate c = {.plan = point_plan(s->a, &p->at), .ranks = s->o->ranks};
+  Candidate c = {.plan = p->plan ? p->plan : point_plan(s->a, &p->at), .ranks = s->o->ranks};
   c.micro_batches = p->at.micro_batches;
   c.worth = least_fitting(all);
   c.priced = p->seconds;
@@ -297,6 +310,7 @@ static void raise_tier(AutoSearch *s, int i) {
   PriceStatus status = PRICE_unknown;
   Tier to = TIER_borrowed;
   double tabled = 0;
+  bool first = p->tier == TIER_bound;
   s->n_estimated += p->tier == TIER_bound;
   if (s->prices && !is_small(s) && p->tier == TIER_bound && is_hopeless(s, &p->at))
     status = PRICE_unfit;
@@ -306,12 +320,12 @@ static void raise_tier(AutoSearch *s, int i) {
   if (status == PRICE_unfit) tabled = INFINITY;
   if (status == PRICE_unknown) {
     to = p->tier < TIER_closed ? TIER_closed : TIER_priced;
-    status = price_point(s, &p->at, to == TIER_closed, &p->seconds, &tabled);
+    status = price_point(s, &p->at, to == TIER_closed, &p->seconds, &tabled, &p->plan);
   }
   p->tier = to;
   p->tabled = fmax(p->tabled, tabled);
   // Bytes of small models are estimated badly, and a compilation takes milliseconds.
-  if (status == PRICE_unfit && is_small(s)) {
+  if (status == PRICE_unfit && is_small(s) && !p->at.fewest) {
     p->seconds = estimate_find(s->work, s->o->cluster, &p->at).seconds;
     status = PRICE_known;
   }
@@ -320,6 +334,8 @@ static void raise_tier(AutoSearch *s, int i) {
   s->n_refused += status == PRICE_refused;
   if (!p->dropped) heap_push(s, i);
   if (status == PRICE_unfit) add_recomputed(s, i);
+  // Tables of small models are not right.
+  if (first && status == PRICE_known && !is_small(s)) add_fewest(s, i);
 }
 
 void auto_build(AutoSearch *s, Candidates *all) {
@@ -353,6 +369,7 @@ static bool may_fit_below(AutoSearch *s, double seconds) {
     Priced *p = &s->points.at[i];
     int lender = -1;
     double least, tabled;
+    const char *plan;
     if (p->at.stages > 1 || p->at.recompute > RECOMPUTE_none || p->out || p->dropped || p->lacks ||
         key_of(s, p) >= seconds)
       continue;
@@ -361,7 +378,7 @@ static bool may_fit_below(AutoSearch *s, double seconds) {
     if (p->tier > TIER_bound || !is_hopeless(s, &p->at))
       status = prices_borrow(s->prices, &p->at, &lender, &least);
     if (status == PRICE_known && least >= seconds) continue;
-    if (status != PRICE_unfit) status = price_point(s, &p->at, false, &least, &tabled);
+    if (status != PRICE_unfit) status = price_point(s, &p->at, false, &least, &tabled, &plan);
     if (status == PRICE_unknown || (status == PRICE_known && corrected(s, &p->at, least) < seconds))
       return true;
     p->lacks = status == PRICE_unfit;
@@ -404,6 +421,7 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     // In another order of axes the ranks of a sum have other links.
     if (!point_of_plan(c->plan, c->ranks, c->micro_batches, &same)) b.seconds = b.compute;
     double seconds = 0, tabled;
+    const char *plan;
     PriceStatus status = PRICE_unknown;
     if (b.lasting > choose_memory(s->o))
       return exclude(s, str_format(s->a, "weights and states of a rank take %.1f GB at least",
@@ -414,7 +432,7 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     // Such plans differ from named ones in a few layers.
     if (p.stages == 1 && !has_point(s, &p) && has_slow_ones(s, worth))
       return exclude_slow(s, worth);
-    if (s->goes_first) status = price_point(s, &p, false, &seconds, &tabled);
+    if (s->goes_first) status = price_point(s, &p, false, &seconds, &tabled, &plan);
     // Searches are judged by seconds of named plans, also by one that is only priced, or does not
     // fit.
     if (s->prices && status >= PRICE_unfit && p.stages == 1) note_one_stage(s, seconds);
@@ -442,6 +460,10 @@ bool auto_covers(const AutoSearch *s, const Candidates *all) {
   for (int i = 0; i < all->n && !best; i++)
     if (all->at[i].fits && all->at[i].seconds <= least) best = &all->at[i];
   Point p;
+  for (int i = 0; best && i < s->points.n && !is_small(s); i++)
+    if (s->points.at[i].built && s->points.at[i].plan &&
+        str_equal(s->points.at[i].plan, best->plan))
+      return fabs(best->seconds / best->priced - 1) <= EXACT;
   if (!best || best->priced <= 0 || is_small(s) ||
       !point_of_plan(best->plan, best->ranks, best->micro_batches, &p))
     return false;
@@ -451,8 +473,10 @@ bool auto_covers(const AutoSearch *s, const Candidates *all) {
 void auto_note(AutoSearch *s, const Candidate *c) {
   Point p;
   double seconds, tabled;
+  const char *plan;
   if (!c->made || !point_of_plan(c->plan, c->ranks, c->micro_batches, &p) || p.stages > 1) return;
-  if (price_point(s, &p, false, &seconds, &tabled) == PRICE_known) note_built(s, &p, seconds, c);
+  if (price_point(s, &p, false, &seconds, &tabled, &plan) == PRICE_known)
+    note_built(s, &p, seconds, c);
   note_one_stage(s, c->seconds);
 }
 

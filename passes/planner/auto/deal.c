@@ -71,6 +71,19 @@ static double lasting_bytes(const Dealer *d, int first, int last) {
   return d->sum.lasting[last] - d->sum.lasting[first] + tied;
 }
 
+// The end of the layer of the unit before `end`, or of the stage.
+static int layer_end(const Dealer *d, int end, int last) {
+  int layer = unit_at(d, end - 1)->layer;
+  while (layer && end < last && unit_at(d, end)->layer == layer)
+    end++;
+  return end;
+}
+
+// Whether stages may recompute units at this level.
+static bool may_recompute(const DealProblem *p, int level) {
+  return p->recompute == RECOMPUTE_none || (int)p->recompute == level;
+}
+
 bool find_recompute(const Dealer *d, int first, int last, double held, const Working *w,
                     Recompute *out) {
   const Sums *s = &d->sum;
@@ -82,6 +95,7 @@ bool find_recompute(const Dealer *d, int first, int last, double held, const Wor
   if (found || !d->p->per_stage_recompute) return found;
   for (int level = RECOMPUTE_attention; level < N_RECOMPUTE_LEVELS; level++) {
     double lacks = bytes + w->of[level] - limit;
+    if (!may_recompute(d->p, level)) continue;
     const double *saved = s->saved[level];
     // The fewest units that save so much.
     int lo = first + 1, hi = last;
@@ -92,6 +106,7 @@ bool find_recompute(const Dealer *d, int first, int last, double held, const Wor
       else
         lo = middle + 1;
     }
+    lo = layer_end(d, lo, last);
     double again = s->again[level][lo] - s->again[level][first];
     if (held * (saved[lo] - saved[first]) < lacks || (found && again >= out->again)) continue;
     found = true;
@@ -185,6 +200,7 @@ bool fit_device(const Dealer *d, Deal *deal, int device) {
   for (int level = RECOMPUTE_attention; level < N_RECOMPUTE_LEVELS; level++) {
     int lo = 1, hi = units;
     s.level = (RecomputeLevel)level;
+    if (!may_recompute(p, level)) continue;
     while (lo < hi) {
       int middle = (lo + hi) / 2;
       if (share_bytes(d, deal, &s, middle) <= limit)

@@ -21,8 +21,8 @@
 // Kinds with several stages per device (interleaved, zb-v) get stages of nearly equal work, and a
 // bound of the mean of the devices: deal_chunks.c.
 //
-// A stage that does not fit recomputes its first units, as few as fit: fewer take less time and
-// nothing else depends on their number. The level is the one that costs less.
+// A stage that does not fit recomputes its first units, as few as fit, but whole layers: fewer take
+// less time and nothing else depends on their number. The level is the one that costs less.
 
 #ifndef DEAL_H
 #define DEAL_H
@@ -36,7 +36,7 @@ typedef struct DealProblem {
   int stages, chunks; // devices; chunks of each, of interleaved
   int64_t micro_batches;
   double memory;            // of a device, bytes; INFINITY: no limit
-  RecomputeLevel recompute; // of all units, unless per stage
+  RecomputeLevel recompute; // of all units; if per stage: the only level, or none of them: any
   bool per_stage_recompute; // each stage recomputes as few units as fit
 } DealProblem;
 

@@ -49,19 +49,24 @@ static bool better(const Label *x, const Label *y) {
   return x->back <= y->back && x->ends <= y->ends && x->again <= y->again;
 }
 
-// Labels of a state.  More of them become fewer that are as good as two: still a bound.
-enum { MOST_LABELS = 16 };
+// Labels of a state.  More of them become fewer that are as good as two: still a bound.  Of long
+// models whose stages recompute there are hardly any that are not better than another.
+enum { MOST_LABELS = 16, FEW_LABELS = 3, LONG = 64 };
+
+static int most_labels(const Dealer *d) {
+  return d->p->per_stage_recompute && d->n > LONG ? FEW_LABELS : MOST_LABELS;
+}
 
 // Adds a label unless one is as good, and drops the ones that it is better than.  Earlier labels
 // stay first.
-static void add_label(Arena *a, Labels *all, const Label *x) {
+static void add_label(Arena *a, Labels *all, const Label *x, int most) {
   for (int i = 0; i < all->n; i++)
     if (better(&all->at[i], x)) return;
   int kept = 0;
   for (int i = 0; i < all->n; i++)
     if (!better(x, &all->at[i])) all->at[kept++] = all->at[i];
   all->n = kept;
-  if (kept < MOST_LABELS) {
+  if (kept < most) {
     vec_push(a, all, *x);
     return;
   }
@@ -107,6 +112,7 @@ static Label end_stage(const Dealer *d, const Hops *h, const StageOrders *o, int
 static double fill(const Dealer *d, const Hops *h, Labels *table, Arena *a, double limit) {
   int n = d->n, row = n + 1, p = d->stages;
   double m = (double)d->p->micro_batches;
+  int most = most_labels(d);
   const Label none = {0};
   for (int i = 0; i < (p + 1) * row; i++)
     table[i] = (Labels){0};
@@ -130,7 +136,7 @@ static double fill(const Dealer *d, const Hops *h, Labels *table, Arena *a, doub
         for (int i = 0; i < later->n; i++) {
           Label x = end_stage(d, h, &o, stage, first, last, &r, &later->at[i]);
           x.later = i;
-          if (x.ends <= limit) add_label(a, &table[stage * row + first], &x);
+          if (x.ends <= limit) add_label(a, &table[stage * row + first], &x, most);
         }
       }
     }
@@ -161,7 +167,27 @@ static void write_deal(const Dealer *d, const Labels *table, double bound, Deal 
 static const double limits[] = {1.03, 1.1, 1.25, 1.6, 2.5, INFINITY};
 enum { N_LIMITS = sizeof limits / sizeof *limits };
 
+// Whether some deal fits: from the last stage on, each takes as many units as fit, as fewer fit,
+// too.
+static bool any_fits(const Dealer *d) {
+  int last = d->n;
+  for (int stage = d->stages - 1; stage >= 0 && last > 0; stage--) {
+    double held = staged_held(d->p->kind, d->p->stages, (int)d->p->micro_batches, stage);
+    int least = last; // the first unit of the largest stage that fits and may begin there
+    Working w = {0};
+    Recompute r;
+    for (int first = last - 1; first >= 0; first--) {
+      add_working(d, &w, first);
+      if (!find_recompute(d, first, last, held, &w, &r)) break;
+      if (may_border(d, first)) least = first;
+    }
+    last = least;
+  }
+  return last == 0;
+}
+
 bool table_deal(const Dealer *d, Deal *out) {
+  if (!isinf(d->p->memory) && !any_fits(d)) return false;
   Labels *table = arena_array(d->arena, Labels, (int64_t)(d->stages + 1) * (d->n + 1));
   Hops h = sum_hops(d);
   double mean = work_before(d, d->n) * (double)d->p->micro_batches / d->stages, bound = INFINITY;

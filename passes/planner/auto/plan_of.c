@@ -60,7 +60,7 @@ bool point_equal(const Point *p, const Point *q) {
          p->context == q->context && p->experts == q->experts &&
          p->micro_batches == q->micro_batches && p->kind == q->kind && p->chunks == q->chunks &&
          p->inner == q->inner && p->zero == q->zero && p->along == q->along &&
-         p->capacity == q->capacity && p->recompute == q->recompute;
+         p->capacity == q->capacity && p->recompute == q->recompute && p->fewest == q->fewest;
 }
 
 // Returns the number of the name of `n` bytes among `names`, or -1.

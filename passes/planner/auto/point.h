@@ -46,6 +46,7 @@ typedef struct Point {
   PointContext along; // POINT_cp with one context rank
   int capacity;       // slots of expert ranks, in per cent of the mean; 0: for the worst routing
   RecomputeLevel recompute; // of all layers
+  bool fewest;              // or of as few layers of each stage as fit: its text has the deal, too
 } Point;
 
 // Ranks of a stage, and of these the ones with rows of the batch of their own.

@@ -6,6 +6,7 @@
 
 #include "borrowed.h"
 #include "deal.h"
+#include "deal_text.h"
 #include "interlaced.h"
 #include "least_work.h"
 #include "pass.h"
@@ -90,24 +91,34 @@ static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *
                              double memory, bool timeline, Price *out) {
   if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
   Arena *scratch = arena_new();
-  UnitCosts waiting;
-  if (at->recompute > RECOMPUTE_none && staged_traits[point_schedule(at)].split) {
-    waiting = with_waiting(units, scratch);
-    units = &waiting;
-  }
-  DealProblem problem = {.units = units,
+  bool split = staged_traits[point_schedule(at)].split;
+  UnitCosts own = *units;
+  if (at->fewest)
+    own = whole_layers(units, split, scratch);
+  else if (at->recompute > RECOMPUTE_none && split)
+    own = with_waiting(units, scratch);
+  DealProblem problem = {.units = &own,
                          .kind = point_schedule(at),
                          .stages = at->stages,
                          .chunks = at->chunks,
                          .micro_batches = p->work->batches * at->micro_batches,
-                         .memory = memory};
+                         .memory = memory,
+                         .recompute = at->fewest ? at->recompute : RECOMPUTE_none,
+                         .per_stage_recompute = at->fewest};
   Deal deal;
   double peak;
   bool ok = deal_find(&problem, scratch, &deal);
   if (ok) out->bound = deal.bound;
   if (ok && timeline)
-    ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &peak) && peak <= memory;
+    ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &peak) &&
+         peak <= memory * (1 + 1e-9);
+  if (ok && timeline && at->fewest) {
+    Point plain = *at;
+    plain.recompute = RECOMPUTE_none;
+    out->plan = deal_text(point_plan(scratch, &plain), &problem, &deal, p->a);
+  }
   arena_free(scratch);
+  if (ok && timeline && at->fewest && !out->plan) return PRICE_refused;
   return ok ? PRICE_known : PRICE_unfit;
 }
 
@@ -129,6 +140,7 @@ static const Table *table_of(Prices *p, const Point *at) {
   Point inside = *at;
   inside.stages = inside.chunks = 1;
   inside.kind = POINT_1f1b;
+  inside.fewest = false;
   const char *why;
   int built = tables_built(p->tables);
   TableShape shape = {point_plan(p->a, &inside), point_inside(at), at->micro_batches,
@@ -138,14 +150,46 @@ static const Table *table_of(Prices *p, const Point *at) {
   return t;
 }
 
+static double seconds_of(const UnitCost *u) {
+  return u->forward + u->backward + u->weight_grad;
+}
+
+// The costs of both tables: units may be recomputed at the level or not.
+static UnitCosts with_level(const UnitCosts *without, const UnitCosts *with, RecomputeLevel level,
+                            Arena *a) {
+  UnitCost *unit = arena_array(a, UnitCost, without->n);
+  for (int i = 0; i < without->n; i++) {
+    const UnitCost *x = &without->at[i], *y = &with->at[i];
+    unit[i] = *x;
+    unit[i].again[level] = fmax(seconds_of(y) - seconds_of(x), 0);
+    unit[i].kept[level] = fmin(y->kept[RECOMPUTE_none], x->kept[RECOMPUTE_none]);
+    unit[i].again_working[level] = y->working[1];
+  }
+  UnitCosts out = *without;
+  out.at = unit;
+  return out;
+}
+
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
   *out = (Price){0};
   if (!has_units(p, at)) return PRICE_unknown;
   const Table *t = table_of(p, at);
   if (!t) return PRICE_refused;
-  if (at->stages > 1) return find_deal(p, at, &t->costs, choose_memory(p->o), timeline, out);
-  *out = (Price){t->seconds, t->seconds};
-  return t->bytes > choose_memory(p->o) ? PRICE_unfit : PRICE_known;
+  double memory = choose_memory(p->o);
+  if (at->fewest) {
+    Point plain = *at;
+    plain.recompute = RECOMPUTE_none;
+    const Table *without = table_of(p, &plain);
+    if (!without) return PRICE_refused;
+    Arena *scratch = arena_new();
+    UnitCosts units = with_level(&without->costs, &t->costs, at->recompute, scratch);
+    PriceStatus status = find_deal(p, at, &units, memory, timeline, out);
+    arena_free(scratch);
+    return status;
+  }
+  if (at->stages > 1) return find_deal(p, at, &t->costs, memory, timeline, out);
+  *out = (Price){.bound = t->seconds, .seconds = t->seconds};
+  return t->bytes > memory ? PRICE_unfit : PRICE_known;
 }
 
 // The number of the nearest table; -1: none bounds the point's costs.
@@ -193,12 +237,10 @@ static bool find_level(Prices *p, RecomputeLevel level, const Lender *l) {
   return with;
 }
 
-static double seconds_of(const UnitCost *u) {
-  return u->forward + u->backward + u->weight_grad;
-}
-
-// Gives costs that are borrowed the parts of a level. Returns the seconds of recomputation.
-static double recompute_units(const LevelPair *pair, UnitCosts *units, Arena *a) {
+// Gives costs that are borrowed the parts of a level: all units, or those that a deal chooses.
+// Returns the seconds of recomputation of all.
+static double recompute_units(const LevelPair *pair, const Point *at, UnitCosts *units, Arena *a) {
+  RecomputeLevel level = at->fewest ? at->recompute : RECOMPUTE_none;
   UnitCost *unit = arena_array(a, UnitCost, units->n);
   double sum = 0;
   for (int i = 0; i < units->n; i++) {
@@ -207,9 +249,16 @@ static double recompute_units(const LevelPair *pair, UnitCosts *units, Arena *a)
     unit[i] = units->at[i];
     if (x->forward > 0)
       again = LEAST_AGAIN * fmax(seconds_of(y) - seconds_of(x), 0) / x->forward * unit[i].forward;
-    if (kept > 0) unit[i].kept[RECOMPUTE_none] *= fmin(y->kept[RECOMPUTE_none] / kept, 1);
-    if (working > 0) unit[i].working[1] *= fmin(y->working[1] / working, 1);
-    unit[i].backward += again;
+    double kept_part = kept > 0 ? fmin(y->kept[RECOMPUTE_none] / kept, 1) : 1;
+    double working_part = working > 0 ? fmin(y->working[1] / working, 1) : 1;
+    unit[i].kept[level] = kept_part * unit[i].kept[RECOMPUTE_none];
+    if (at->fewest) {
+      unit[i].again[level] = again;
+      unit[i].again_working[level] = working_part * unit[i].working[1];
+    } else {
+      unit[i].backward += again;
+      unit[i].working[1] *= working_part;
+    }
     sum += again;
   }
   units->at = unit;
@@ -229,6 +278,7 @@ double prices_level_part(const Prices *p, RecomputeLevel level) {
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
   Point plain = *at;
   plain.recompute = RECOMPUTE_none;
+  plain.fewest = false;
   int i = find_lender(p, &plain), before = *from;
   if (i < 0) {
     make_lender(p, &plain);
@@ -252,7 +302,7 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
   double memory = LENT_BYTES * choose_memory(p->o), again = 0;
   PriceStatus status;
   if (at->recompute > RECOMPUTE_none)
-    again = recompute_units(&p->level[at->recompute], &units, scratch);
+    again = recompute_units(&p->level[at->recompute], at, &units, scratch);
   if (at->stages > 1) {
     Price price = {0};
     status = find_deal(p, at, &units, memory, false, &price);

@@ -3,6 +3,7 @@
 //     borrowed         a bound, by the table of another point (borrowed.h)
 //     with stages      the best deal of units to stages (deal.h): a bound by the closed form of the
 //                      schedule, then the deal's timeline
+//     some recomputed  such a deal with the units of two tables, and the plan with that deal
 //     without stages   the simulated step of cut-outs, extended to all layers
 //
 // Tables come from the passes, so a price is that of the built plan; it differs if `place`
@@ -30,6 +31,7 @@ typedef enum PriceStatus {
 
 typedef struct Price {
   double bound, seconds; // of the closed form; of the timeline, 0 if not asked for
+  const char *plan;      // with the timeline of a deal that recomputes some layers (deal_text.h)
 } Price;
 
 // With `timeline` also the seconds.

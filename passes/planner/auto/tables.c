@@ -303,10 +303,13 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
   double *figure[N_FIGURES];
   for (Figure f = 0; ok && f < N_FIGURES; f++)
     share_out(t, &c, f, figure[f] = arena_array(a, double, b->n_units), a);
-  for (int i = 0; ok && i < b->n_units; i++) {
+  for (int i = 0, layers = 0; ok && i < b->n_units; i++) {
     const UnitSample *s = typical(t, &c, i);
+    bool in_layer = b->unit[i].run >= 0;
+    layers += in_layer && b->unit[i].part == 0;
     unit[i] = (UnitCost){.name = b->unit[i].name,
                          .block = unit_block(b, i),
+                         .layer = in_layer ? layers : 0,
                          .forward = figure[FIG_forward][i],
                          .backward = figure[FIG_backward][i],
                          .weight_grad = figure[FIG_weight_grad][i],

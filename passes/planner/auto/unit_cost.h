@@ -22,6 +22,7 @@ typedef enum RecomputeLevel {
 typedef struct UnitCost {
   const char *name; // for dumps: the path of its ops
   int block;        // units of one block have equal costs; -1: it occurs once
+  int layer;        // of the model, from 1, which may be several units; 0: it is in none
   // Seconds of a micro-batch, with the collectives within the stage; `backward` is of inputs only.
   double forward, backward, weight_grad;
   double again[N_RECOMPUTE_LEVELS]; // additional seconds in backward, if it is recomputed so far

@@ -265,10 +265,9 @@ static bool give_numbers(PlanProgram *p, const PlanCall *call) {
   if (!call->n) return true;
   if (!has_function(p, "numbers")) {
     diag_error(p->box.d, NULL, "the plan '%s' takes no numbers", call->name);
-    diag_hint(
-        p->box.d,
-        "coshard, recompute, recompute_attention, recompute_pieces, ep and pp_interleaved take "
-        "them, and programs with a function 'numbers'");
+    diag_hint(p->box.d,
+              "coshard, recompute, recompute_attention, recompute_pieces, ep, pp and some of its "
+              "schedules take them, and programs with a function 'numbers'");
     return false;
   }
   p->call = call;

@@ -1,6 +1,48 @@
 -- Pipeline stages in the order of the model on the ranks of the axis. Minimises the slowest stage's
 -- time for computation, sending and receiving, within the memory of each rank.
+--
+--     --plan pp=4                  any part of the model on each of 4 stages
+--     --plan pp:9:10:10:11=4       so many layers on each stage, in order
+--
+-- What is before the first layer is on the first stage, what follows a layer on the stage of that.
+
+local asked
+
+function numbers(list)
+  asked = list
+end
+
+-- The ops of each stage.
+local function deal()
+  local all, lists, from = layers(), {}, 1
+  for i, number in ipairs(asked) do
+    if number.first then
+      refuse(number, "stages have the layers in order, so the number of each is enough")
+      return
+    elseif from + number.n - 1 > #all then
+      refuse(number, ("there are %d layers, and stages 1 to %d have %d"):format(#all, i, from + number.n - 1))
+      return
+    end
+    lists[i] = {}
+    for k = from, from + number.n - 1 do
+      for _, op in ipairs(all[k]) do lists[i][#lists[i] + 1] = op end
+    end
+    from = from + number.n
+  end
+  if from <= #all then
+    refuse(asked[#asked], ("there are %d layers, and the stages have %d"):format(#all, from - 1))
+    return
+  end
+  return lists
+end
 
 function step(axis)
-  place(axis, size(axis))
+  if not asked then
+    place(axis, size(axis))
+  elseif #asked % size(axis) ~= 0 then
+    refuse(asked[#asked], ("%d numbers of layers are for as many stages, not for %d"):format(#asked, size(axis)))
+  else
+    local lists = deal()
+    if lists then place(axis, { deal = lists }) end
+  end
 end

@@ -1,0 +1,85 @@
+// See deal_text.h.
+
+#include "deal_text.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/str.h"
+
+enum { MOST_NUMBERS = 64 }; // of a program, as in planner/plan/plan.h
+
+static const char *const program[N_RECOMPUTE_LEVELS] = {
+    [RECOMPUTE_attention] = "recompute_attention", [RECOMPUTE_layer] = "recompute"};
+
+UnitCosts whole_layers(const UnitCosts *units, bool splits, Arena *a) {
+  UnitCost *unit = arena_array(a, UnitCost, units->n);
+  int layers = 0;
+  for (int u = 0; u < units->n; u++) {
+    int next = u + 1 < units->n ? units->at[u + 1].layer : 0;
+    unit[u] = units->at[u];
+    layers = unit[u].layer > layers ? unit[u].layer : layers;
+    for (int k = RECOMPUTE_none + 1; splits && k < N_RECOMPUTE_LEVELS; k++)
+      unit[u].kept[k] = fmax(unit[u].kept[k], unit[u].waiting);
+    unit[u].may_end = unit[u].may_end && layers && next > layers;
+  }
+  UnitCosts out = *units;
+  out.at = unit;
+  return out;
+}
+
+// The layers of each stage, as numbers of its program. NULL: there are too many.
+static const char *stage_numbers(const DealProblem *p, const Deal *d, Arena *a) {
+  StrBuf b = {.arena = a};
+  if (d->n > MOST_NUMBERS) return NULL;
+  for (int i = 0, before = 0; i < d->n; i++) {
+    int layers = before;
+    for (int u = d->first[i]; u < d->first[i + 1]; u++)
+      layers = p->units->at[u].layer > layers ? p->units->at[u].layer : layers;
+    strbuf_addf(&b, ":%d", layers - before);
+    before = layers;
+  }
+  return b.at;
+}
+
+// The recomputed layers of the model. NULL: there are too many numbers.
+static const char *recompute_text(const DealProblem *p, const Deal *d, Arena *a) {
+  const UnitCosts *units = p->units;
+  RecomputeLevel level = RECOMPUTE_none;
+  int layers = 0, n_numbers = 0;
+  for (int u = 0; u < units->n; u++)
+    layers = units->at[u].layer > layers ? units->at[u].layer : layers;
+  bool *is_recomputed = arena_array(a, bool, layers + 2);
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; d->level[i] > RECOMPUTE_none && k < d->recomputed[i]; k++) {
+      is_recomputed[units->at[d->first[i] + k].layer] = true;
+      level = d->level[i];
+    }
+  // Each number is of the layers up to the next ones that are recomputed.
+  StrBuf b = {.arena = a};
+  for (int from = 1, end, next; from <= layers; from = next) {
+    for (end = from; end <= layers && is_recomputed[end];)
+      end++;
+    for (next = end; next <= layers && !is_recomputed[next];)
+      next++;
+    if (end == from) continue;
+    if (n_numbers++ == MOST_NUMBERS) return NULL;
+    strbuf_addf(&b, ":%d", end - from);
+    if (from > 1 || next <= layers) strbuf_addf(&b, "@%d-%d", from, next - 1);
+  }
+  if (!n_numbers) return "";
+  bool all = n_numbers == 1 && is_recomputed[1] && is_recomputed[layers];
+  return str_format(a, ",%s%s=1", program[level], all ? "" : b.at);
+}
+
+const char *deal_text(const char *plan, const DealProblem *p, const Deal *d, Arena *a) {
+  int name = (int)strcspn(plan, "=,");
+  const char *stages = p->stages > 1 ? stage_numbers(p, d, a) : "";
+  const char *recomputed = recompute_text(p, d, a);
+  if (!stages || !recomputed) return NULL;
+  // The plan's only axis needs its size beside another one.
+  bool sized = plan[name] == '=';
+  const char *size = sized ? "" : str_format(a, "=%d", p->stages);
+  if (p->stages == 1) return str_format(a, "%s%s", plan, recomputed);
+  return str_format(a, "%.*s%s%s%s%s", name, plan, stages, size, plan + name, recomputed);
+}
