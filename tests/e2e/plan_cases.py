@@ -118,6 +118,7 @@ PLANS = [
     ("zero3=2,offload=2", ["vit", "moe"], [4], [], [SUM, SCATTER, GATHER]),
     ("pp=2,recompute=2", ["bert", "gpt"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("pp:2:2=2,recompute:1@1-2:2@3-4=1", ["gpt"], [2], ["--micro-batches", 4], [MOVE]),
+    ("pp:1:1=2,recompute:1@2=1", ["vit"], [2], ["--micro-batches", 4], [MOVE]),  # its evaluation has 4
     ("pp_zb_h1:2:2=2,recompute:2@1-2=1", ["gpt"], [2], ["--micro-batches", 4], [MOVE]),
     ("search=4,recompute=1", ["gpt", "axial"], [4], FAST, []),
     (CHEAPEST, ["gpt", "wide"], [4, 2], FAST, []),

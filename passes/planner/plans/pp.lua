@@ -36,8 +36,15 @@ local function deal()
   return lists
 end
 
+-- Whether repeated parts of the evaluation are others than those of training: it has fewer ops.
+local function differs()
+  local n = 0
+  for _, number in ipairs(asked) do n = n + number.n end
+  return graph() == "eval" and #layers() ~= n
+end
+
 function step(axis)
-  if not asked then
+  if not asked or differs() then
     place(axis, size(axis))
   elseif #asked % size(axis) ~= 0 then
     refuse(asked[#asked], ("%d numbers of layers are for as many stages, not for %d"):format(#asked, size(axis)))
