@@ -26,6 +26,7 @@ void opt_searched(const PassOptions *o, const struct SearchStats *s);
 struct Record *opt_record(const PassOptions *o);       // or NULL
 struct LifetimeCache *opt_lives(const PassOptions *o); // or NULL
 struct PathStore *opt_paths(const PassOptions *o);     // or NULL
+const struct Stop *opt_stop(const PassOptions *o);     // or NULL
 bool opt_auto_plan(const PassOptions *o);
 bool opt_changes_model(const PassOptions *o);
 // A figure for --stats: "simplify: 12 ops folded".
@@ -89,11 +90,13 @@ typedef struct PipelineOptions {
   struct LifetimeCache
       *lives; // for modules that are sharded several times (planner/search/lives.h), or NULL
   struct PathStore *paths; // for all modules of one run (paths/path_store.h), or NULL
+  const struct Stop *stop; // ends the run between passes and within searches (base/stop.h), or NULL
 } PipelineOptions;
 
 // Parses and runs a pipeline.  After each pass the module is set to the pass's phase and verified.
 // The ranks' program is proved when it has its collectives, and after the last pass; a plan's
 // change of the model, after `transform`.
+// False also if `stop` ended it, without a message.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 // The same without messages, for a trial.
 bool pipeline_run_quietly(Module *m, const char *pipeline, const PipelineOptions *o);

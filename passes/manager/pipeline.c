@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/stop.h"
 #include "ir/analysis/place.h"
 #include "ir/model_values.h"
 #include "prove/prove.h"
@@ -77,6 +78,10 @@ struct PathStore *opt_paths(const PassOptions *o) {
 
 bool opt_changes_model(const PassOptions *o) {
   return o->run->changes_model;
+}
+
+const struct Stop *opt_stop(const PassOptions *o) {
+  return o->run->stop;
 }
 
 bool opt_auto_plan(const PassOptions *o) {
@@ -333,6 +338,10 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
     ok = dump_start(&r.dump, o, &steps, d) && (!o->verify_each || verify_changes(&r)) &&
          dump_input(&r.dump, m, d);
     for (int i = 0; ok && i < steps.n; i++) {
+      if (stop_wanted(o->stop)) {
+        ok = false;
+        break;
+      }
       ok = run_pass(&r, &steps.at[i]);
       if (o->stop_after && !strcmp(pass_name(o->stop_after), steps.at[i].pass->name)) break;
     }

@@ -26,6 +26,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/stop.h"
 #include "comm/mesh.h"
 #include "comm/recompute_layouts.h"
 #include "ir/analysis/origin.h"
@@ -119,10 +120,11 @@ typedef struct Attempt {
   int n, n_factorings[MAX_AXES], pick[MAX_AXES]; // of each program
   int n_best, best[N_FACTORINGS];                // the cheapest combinations of picks, by number
   double took[N_FACTORINGS];
-  bool price_only;        // the module is not needed afterwards
-  double worth;           // seconds of a step; slower factorings are useless; 0: no limit
-  SolutionCache *answers; // of the searches of this factoring
-  LifetimeCache *lives;   // of all factorings
+  const struct Stop *stop; // ends it without a result, or NULL
+  bool price_only;         // the module is not needed afterwards
+  double worth;            // seconds of a step; slower factorings are useless; 0: no limit
+  SolutionCache *answers;  // of the searches of this factoring
+  LifetimeCache *lives;    // of all factorings
   bool ordered; // some graph is reordered: its ids are out of order until all graphs are done
   Record *record;
   double others_work; // work of factorings that were tried before one was taken
@@ -143,6 +145,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   s->env.memory = t->memory;
   s->env.work = t->work;
   s->env.seconds = t->seconds;
+  s->env.stop = t->stop;
   s->first = *first;
   graph_renumber(g);
   sharding_grow(s);
@@ -255,7 +258,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   each.price_only = true;
   t->answers = NULL; // those of the best factoring, if there is one
   bool quiet = diag_quiet(d, true);
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < n && !stop_wanted(t->stop); i++) {
     Module *copy = module_clone(m);
     each.searched = (SearchStats){0};
     each.scratch = arena_new();
@@ -378,6 +381,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   t.lives = opt_lives(o) ? opt_lives(o) : &here;
   t.explain = opt_str(o, "explain");
   t.record = opt_record(o);
+  t.stop = opt_stop(o);
   t.lp = opt_str(o, "lp");
   t.limited = !opt_bool(o, "unlimited", false);
   t.routed = opt_bool(o, "routed", false);

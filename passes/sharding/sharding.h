@@ -36,6 +36,7 @@ typedef struct SearchEnv {
   int64_t memory;                  // capacity of a rank that searches assume; 0: the device's
   int64_t work;                    // limit of the solver's work per search; 0: about 1 s of it
   double seconds;           // limit of a search by the clock, instead of one in work; 0: none
+  const struct Stop *stop;  // ends searches (base/stop.h), or NULL
   double worth;             // seconds of a step beyond which a search finds nothing; 0: none
   bool tried;               // one of several factorings: a failure needs no explanation
   bool routed;              // comm will take the cheapest routes over the cluster

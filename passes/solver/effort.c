@@ -5,10 +5,12 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "base/stop.h"
 
 Effort effort_new(const SolverOptions *o) {
   return (Effort){.most_work = o->work > 0 ? o->work : INFINITY,
-                  .end = clock_seconds() + o->seconds};
+                  .end = clock_seconds() + o->seconds,
+                  .stop = o->stop};
 }
 
 // The first limit reached stays the reason.
@@ -16,7 +18,7 @@ bool effort_over(Effort *e) {
   if (e->ended != SOLVER_done) return true;
   if (e->work >= e->most_work)
     e->ended = SOLVER_worked;
-  else if (clock_seconds() >= e->end)
+  else if (clock_seconds() >= e->end || stop_wanted(e->stop))
     e->ended = SOLVER_late;
   return e->ended != SOLVER_done;
 }

@@ -13,6 +13,7 @@ typedef struct Effort {
   double work, most_work; // done, and the limit; INFINITY: none
   double end;             // in clock_seconds
   SolverEnd ended;        // the limit that was reached, if any
+  const struct Stop *stop;
 } Effort;
 
 Effort effort_new(const SolverOptions *o);

@@ -80,6 +80,7 @@ typedef struct SolverOptions {
   const char *lp;   // write the reduced problem to this file, as a 0/1 program; or NULL
   uint64_t seed;    // of all random numbers
   bool verbose;     // progress on stderr
+  const struct Stop *stop; // ends it as the clock does (base/stop.h), or NULL
 } SolverOptions;
 
 typedef enum SolverStatus {

@@ -85,6 +85,7 @@ typedef struct Problem {
   const char *dtype;     // of mixed precision; NULL: f32
   int64_t micro_batches; // 0: open
   double memory;         // of a device; 0: no limit
+  int asked, most_asked; // whether to stop: yes after so many times
 } Problem;
 
 // A candidate's numbers, which decide options of passes.
@@ -360,6 +361,49 @@ static double some_memory(Arena *a, const Candidates *all, unsigned *state) {
   return (double)bytes[random_below(state, all->n)];
 }
 
+static bool is_asked_enough(void *context) {
+  Problem *p = context;
+  return ++p->asked > p->most_asked;
+}
+
+// A choice that ends early, anywhere in a compilation, has a plan, and its certificate holds: plans
+// that were not compiled to their end still bound it.
+static void choices_end_within_a_compilation(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = {.a = arena_new(), .cluster = "h100:2x2", .micro_batches = SLICES};
+  p.text = word_model(p.a, 1024, 256, 4);
+  Module *m = module_of(&p);
+  ChooseOptions o = options(&p, h->d);
+  Brute b = brute_force(&p, m, &o, 6);
+  double least = fastest(&b.made, &o)->seconds;
+  int n_stopped = 0, n_whole = 0;
+  o.stop = is_asked_enough;
+  for (p.most_asked = 0; !n_whole; p.most_asked = 2 * p.most_asked + 1) {
+    Candidates all = {0};
+    Certificate c;
+    Module *result;
+    p.asked = 0;
+    int chosen = choose_plan(m, &o, p.a, &all, &c, &result);
+    assert_true(chosen >= 0 && all.at[chosen].made);
+    assert_true(c.bound <= least * (1 + 1e-9) && c.tabled <= least * (1 + 1e-9));
+    assert_int_equal(c.stopped, p.asked > p.most_asked);
+    n_whole += !c.stopped;
+    int stopped = 0;
+    for (int i = 0; i < all.n; i++) {
+      stopped += all.at[i].stopped;
+      assert_false(all.at[i].stopped && all.at[i].made);
+    }
+    // What was not compiled to its end is the last.
+    assert_true(stopped <= 1);
+    n_stopped += stopped;
+  }
+  assert_true(n_stopped >= 2);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
 static const char *random_words(Arena *a, unsigned *state) {
   int words = 64 << random_below(state, 10), width = 16 << random_below(state, 7);
   return word_model(a, words, width, 1 + random_below(state, 5));
@@ -493,6 +537,7 @@ TEST_GROUP(auto) {
       cmocka_unit_test(the_best_of_all_points_is_found),
       cmocka_unit_test(the_best_with_experts_is_found),
       cmocka_unit_test(the_best_with_words_is_found),
+      cmocka_unit_test(choices_end_within_a_compilation),
       cmocka_unit_test(the_best_of_random_models_is_found),
       cmocka_unit_test(texts_of_points_are_read_back),
   };

@@ -216,7 +216,8 @@ static bool is_tried(const Candidates *all, const Point *p) {
   for (int i = 0; i < all->n; i++) {
     const Candidate *c = &all->at[i];
     Point q;
-    if (c->excluded || !point_of_plan(c->plan, c->ranks, c->micro_batches, &q)) continue;
+    if (c->excluded || c->stopped || !point_of_plan(c->plan, c->ranks, c->micro_batches, &q))
+      continue;
     if (point_equal(p, &q)) return true;
   }
   return false;
@@ -282,7 +283,12 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   p->built = true;
   s->n_built++;
   candidate_make(s->model, s->o, s->a, &c, NULL);
-  s->n_failed += !c.made;
+  if (c.stopped) {
+    p->built = false;
+    s->n_built--;
+  } else {
+    s->n_failed += !c.made;
+  }
   vec_push(s->a, all, c);
   if (!c.made) return;
   note_built(s, &p->at, p->seconds, &c);
@@ -305,13 +311,12 @@ static bool is_hopeless(const AutoSearch *s, const Point *p) {
 
 // Gives a point its number of the next tier, or a nearer one of borrowed costs, and puts it back;
 // or drops it.
-static void raise_tier(AutoSearch *s, int i) {
+static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   Priced *p = &s->points.at[i];
+  const Priced before = *p;
   PriceStatus status = PRICE_unknown;
   Tier to = TIER_borrowed;
   double tabled = 0;
-  bool first = p->tier == TIER_bound;
-  s->n_estimated += p->tier == TIER_bound;
   if (s->prices && !is_small(s) && p->tier == TIER_bound && is_hopeless(s, &p->at))
     status = PRICE_unfit;
   else if (s->prices && p->tier <= TIER_borrowed)
@@ -322,6 +327,13 @@ static void raise_tier(AutoSearch *s, int i) {
     to = p->tier < TIER_closed ? TIER_closed : TIER_priced;
     status = price_point(s, &p->at, to == TIER_closed, &p->seconds, &tabled, &p->plan);
   }
+  // The choice ended before its table was made.
+  if (status == PRICE_refused && choice_ends(s->o, all)) {
+    *p = before;
+    heap_push(s, i);
+    return;
+  }
+  s->n_estimated += before.tier == TIER_bound;
   p->tier = to;
   p->tabled = fmax(p->tabled, tabled);
   // Bytes of small models are estimated badly, and a compilation takes milliseconds.
@@ -335,7 +347,7 @@ static void raise_tier(AutoSearch *s, int i) {
   if (!p->dropped) heap_push(s, i);
   if (status == PRICE_unfit) add_recomputed(s, i);
   // Tables of small models are not right.
-  if (first && status == PRICE_known && !is_small(s)) add_fewest(s, i);
+  if (before.tier == TIER_bound && status == PRICE_known && !is_small(s)) add_fewest(s, i);
 }
 
 void auto_build(AutoSearch *s, Candidates *all) {
@@ -350,7 +362,7 @@ void auto_build(AutoSearch *s, Candidates *all) {
     Priced *p = &s->points.at[i];
     if (small && best > 0 && best <= p->bound.seconds) continue;
     if (p->tier < TIER_priced)
-      raise_tier(s, i);
+      raise_tier(s, i, all);
     else if (!is_tried(all, &p->at))
       build_point(s, i, all);
   }

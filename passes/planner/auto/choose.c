@@ -99,9 +99,10 @@ static bool lacks_memory(const Candidates *all, bool cuts) {
 int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Candidates *out,
                 Certificate *certificate, Module **made) {
   double left = ALL_WORK;
-  bool ended = false;
+  bool ended = false, found = false;
   ChooseOptions limited = *options, *o = &limited;
   o->ended = &ended;
+  o->found = &found;
   o->left = o->plans ? NULL : &left;
   Trials trials = {0}, freeing = {0}, stages = {0}, last = {0};
   *made = NULL;

@@ -67,6 +67,7 @@ typedef struct Candidate {
   double priced;          // seconds that the search of auto expected (auto.h); 0: it did not
   const char *why;        // if it could not be made: the first error
   bool excluded;          // then: it was not tried, by its bound or estimate
+  bool stopped;           // or its compilation ended early, without a result
   bool needs_less;        // the reason is memory: a search found that nothing fits
   double least;           // then: bytes of a rank under the plan that needs least; 0: unknown
   int64_t least_slices;   // micro-batches of that plan
@@ -141,9 +142,10 @@ typedef struct ChooseOptions {
   double *left;            // remaining work of all searches; NULL: no limit
   MakePipeline *pipeline;
   MakeTablePipeline *tables; // NULL: plans are not priced before they are compiled
-  StopChoice *stop;          // NULL: all are considered; asked if some plan fits
+  StopChoice *stop;          // NULL: all are considered; asked if some plan fits, also by passes
   StopChoice *abandon;       // or NULL: whether to end without one
   bool *ended;               // set by choose_plan if that ended it
+  bool *found;               // set by candidates: some plan fits
   ShowProgress *progress;    // or NULL
   double bound;              // for that; known to the search
   RunOptions *run;           // NULL: fast options, as modules are only priced

@@ -29,6 +29,30 @@ const char *first_error(Arena *a, const char *text) {
   return str_format(a, "%.*s%.*s", (int)(at - start), start, (int)strcspn(what, "\n"), what);
 }
 
+// -- Ending early ------------------------------------------------------------------------------
+
+static bool wants_end(const ChooseOptions *o, bool has_plan) {
+  bool ends = o->stop && has_plan && o->stop(o->context);
+  ends |= o->abandon && o->abandon(o->context);
+  if (ends && o->ended) *o->ended = true;
+  return ends;
+}
+
+bool choice_ends(const ChooseOptions *o, const Candidates *all) {
+  return wants_end(o, any_fits(all));
+}
+
+static bool compilation_ends(void *to) {
+  const ChooseOptions *o = to;
+  return wants_end(o, o->found && *o->found);
+}
+
+Stop choice_stop(const ChooseOptions *o) {
+  return (Stop){compilation_ends, (void *)(uintptr_t)o};
+}
+
+// -- One candidate -----------------------------------------------------------------------------
+
 // A candidate during compilation, and the recipients of its searches' statistics.
 typedef struct Making {
   Candidate *c;
@@ -89,6 +113,8 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   run.searched_to = &making;
   run.lives = lives;
   run.paths = o->paths;
+  const Stop stop = choice_stop(o);
+  run.stop = &stop;
   Module *m = out->m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
   // Its step time, its memory, and the ranks that share the work.
@@ -111,6 +137,8 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   c->round.fits = c->fits;
   c->round.needs = (double)c->needs.peak_bytes;
   if (!c->made) c->why = c->least_why = ok ? all_same : first_error(a, out->messages);
+  c->stopped = !ok && stop_wanted(&stop);
+  if (c->stopped) c->why = c->least_why = "the search ended during its compilation";
   return ok;
 }
 
@@ -189,13 +217,6 @@ static bool is_past(const Candidate *now, const Candidate *best) {
   return slow || (best->fits && now->seconds >= best->seconds);
 }
 
-// Whether the best plan so far is to be taken.
-static bool is_stopped(const ChooseOptions *o) {
-  bool stops = o->stop && o->stop(o->context);
-  if (stops && o->ended) *o->ended = true;
-  return stops;
-}
-
 // Keeps the best of some rounds. Only the first is watched, as each may be the last, and most often
 // the first is; if a later one is the best it is compiled again.
 void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
@@ -221,6 +242,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     bool again = now.searched && (ok ? o->limited || !now.made : now.round.nothing && o->limited);
     alike |= now.searched && ok && !now.made;
     work_done += now.work_done;
+    again &= !now.stopped;
     if (!memory || is_better(&now, c)) {
       *c = now;
       *known =
@@ -228,7 +250,6 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     }
     // The next assumption of the memory, if another round may be better.
     again &= !is_past(&now, c);
-    if (again && c->worth > 0 && is_stopped(o)) again = false;
     memory = again ? rounds_next(&rounds, &now.round) : 0;
     if (watched)
       best = made;
@@ -259,6 +280,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   }
   unmake(&best);
   arena_free(lives.arena);
+  if (o->found) *o->found |= c->fits && c->ranks == o->ranks;
   if (o->progress) o->progress(o->context, c, o->bound);
 }
 
@@ -310,12 +332,6 @@ bool any_fits(const Candidates *all) {
   for (int i = 0; i < all->n; i++)
     if (all->at[i].fits) return true;
   return false;
-}
-
-bool choice_ends(const ChooseOptions *o, const Candidates *all) {
-  bool abandoned = o->abandon && o->abandon(o->context);
-  if (abandoned && o->ended) *o->ended = true;
-  return abandoned || (any_fits(all) && is_stopped(o));
 }
 
 bool any_alike(const Candidates *all) {

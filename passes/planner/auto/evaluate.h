@@ -9,6 +9,7 @@
 #ifndef EVALUATE_H
 #define EVALUATE_H
 
+#include "base/stop.h"
 #include "choose.h"
 
 #define NO_GAIN 1.01 // times the cheapest: a gain too small to leave ranks without work
@@ -33,6 +34,8 @@ bool any_fits(const Candidates *all);
 double least_fitting(const Candidates *all);
 // Whether the best so far is to be taken, as there is one.
 bool choice_ends(const ChooseOptions *o, const Candidates *all);
+// The same for passes, during a compilation.
+Stop choice_stop(const ChooseOptions *o);
 // Whether a search prefers that all ranks do the same.
 bool any_alike(const Candidates *all);
 

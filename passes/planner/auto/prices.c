@@ -7,6 +7,7 @@
 #include "borrowed.h"
 #include "deal.h"
 #include "deal_text.h"
+#include "evaluate.h"
 #include "interlaced.h"
 #include "least_work.h"
 #include "pass.h"
@@ -30,6 +31,7 @@ struct Prices {
   Module *front;
   Tables *tables;
   Lenders lenders;
+  Stop stop;
   const bool *words; // by unit: it has tables of words; NULL: they cannot be spread over stages
   LevelPair level[N_RECOMPUTE_LEVELS]; // of the first point with the level; or NULL
 };
@@ -44,8 +46,9 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
     return NULL;
   }
   Prices *p = arena_one(a, Prices);
-  TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths};
-  *p = (Prices){.o = o, .work = w, .a = a, .front = front, .tables = tables_new(front, &t, a)};
+  *p = (Prices){.o = o, .work = w, .a = a, .front = front, .stop = choice_stop(o)};
+  TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths, &p->stop};
+  p->tables = tables_new(front, &t, a);
   p->words = units_of_words(tables_blocks(p->tables), a);
   return p;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/stop.h"
 #include "base/vec.h"
 #include "cut_out.h"
 #include "evaluate.h"
@@ -41,7 +42,8 @@ static bool build(Tables *t, const TableShape *shape, const char *plan, const in
   if (!f) BUG("no memory for messages");
   Diag *d = diag_new(f);
   Module *m = cut_out(t->blocks, keep);
-  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .out = f, .paths = t->o.paths};
+  PipelineOptions run = {
+      .bisect_limit = -1, .unproved = true, .out = f, .paths = t->o.paths, .stop = t->o.stop};
   const char *text = t->o.pipeline(t->o.context, a, plan, shape->ranks, shape->micro_batches, d);
   t->n_built++;
   bool ok = text && pipeline_run(m, text, &run, d);
@@ -372,6 +374,8 @@ const Table *tables_get(Tables *t, const TableShape *shape, const char **why) {
   e->shape.plan = str_copy(t->arena, shape->plan);
   if (make_table(t, &e->shape, &e->table, why)) *why = NULL;
   e->why = *why;
+  // Not refused, but ended.
+  if (e->why && stop_wanted(t->o.stop)) return NULL;
   vec_push(t->arena, &t->entry, e);
   return e->why ? NULL : &e->table;
 }

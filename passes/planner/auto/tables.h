@@ -49,6 +49,7 @@ typedef struct TableOptions {
   TablePipeline *pipeline;
   void *context;
   struct PathStore *paths; // of all cut-outs (paths/path_store.h), or NULL
+  const struct Stop *stop; // ends a table without a result (base/stop.h), or NULL
 } TableOptions;
 
 typedef struct Tables Tables;

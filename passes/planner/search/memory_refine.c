@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "base/stop.h"
 #include "memory.h"
 #include "solved.h"
 
@@ -326,7 +327,7 @@ Solved search_solve(Problem *p) {
     take_better(p, &next, &best);
   }
   // Everything hidden; then the exposed part of the previous answer, until it does not change.
-  for (int i = 0; i < ROUNDS && hides; i++) {
+  for (int i = 0; i < ROUNDS && hides && !stop_wanted(p->env->stop); i++) {
     Solved next = fit_exposed(p, m, copies, &left, share, true);
     hides = next.result.choice && fabs(next.overlap.exposed - share) > LEAST_CHANGE;
     share = next.overlap.exposed;

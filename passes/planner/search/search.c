@@ -294,6 +294,7 @@ bool search_axes(const Sharding *s, const SearchEnv *env, const int *axis, int n
     p.options.seconds = env->seconds;
     p.options.work = 0;
   }
+  p.options.stop = env->stop;
   *out_chosen = chosen_new(s, axis, n);
   if (s->guessing) return true;
   // The rest counts no bytes: the search that decides the last of it sees the whole step.
