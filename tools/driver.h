@@ -66,6 +66,8 @@ typedef struct Settings {
   const char *network;    // the cluster that routes collectives: --cluster, or that of --per-node
   bool is_cut;            // the option or a program fixes the number of micro-batches
   const Loc *cut_by;      // if so: that line of a program; NULL: the option
+  int64_t promised;       // bytes of a rank under the saved plan, as it says; 0: it does not
+  const Loc *promised_by; // that line
   bool may_report;        // --report-json can be written, beside all other files
   bool only_priced;       // nnaot-plan fit: candidates are measured, and none is kept
   bool made_folder;       // --emit c created its folder, which is removed if it stays empty

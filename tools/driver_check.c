@@ -431,6 +431,15 @@ static bool has_rows_left(const Module *m) {
   return false;
 }
 
+// A saved plan needs no more than when it was saved, unless something else was changed.
+static void check_promise(const Settings *s, const Needs *n, Diag *d) {
+  if (!s->promised || n->peak_bytes <= s->promised) return;
+  diag_warning(d, s->promised_by, "rank %d needs %lld bytes, more than the %lld of the saved plan",
+               n->rank, (long long)n->peak_bytes, (long long)s->promised);
+  diag_hint(d, "it was saved for another --batch, --dtype, --target or number of micro-batches, or "
+               "edited; save it again, or delete the line");
+}
+
 bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   // A pipeline given by --passes has its own mesh, which must have as many ranks as -g.
   const Module *m = c->m;
@@ -444,9 +453,10 @@ bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   }
   // The memory that --cluster gives is a limit for every plan.
   const Cluster *cluster = c->summary.cluster;
-  if (!s->cluster || m->phase < PHASE_planned) return true;
+  if (m->phase < PHASE_planned) return true;
   Needs n = needs_most(m, cluster);
-  if (needs_fit(&n, cluster)) return true;
+  check_promise(s, &n, d);
+  if (!s->cluster || needs_fit(&n, cluster)) return true;
   diag_error(
       d, NULL, "the plan does not fit: rank %d needs %lld bytes, and its device of '%s' has %.0f",
       n.rank, (long long)n.peak_bytes, cluster->name, cluster_device(cluster, n.rank).memory);

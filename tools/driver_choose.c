@@ -71,8 +71,11 @@ bool ask_programs(Settings *s, Arena *a, Diag *d) {
     if (!p) return false;
     const Loc *loc;
     int64_t wanted = program_micro_batches(p, &loc);
+    int64_t promised = wanted < 0 ? -1 : program_peak_bytes(p, &s->promised_by);
     program_close(p);
-    if (wanted < 0) return false;
+    if (promised < 0) return false;
+    // Beside other programs it has other parts.
+    s->promised = plan->n == 1 ? promised : 0;
     // --micro-batches overrides the programs, which otherwise must agree.
     if (!wanted || given) continue;
     if (s->cut_by && s->asked.micro_batches != wanted) {

@@ -144,8 +144,10 @@ static bool write_output(const Settings *s, Compiled *c, Arena *a, Diag *d) {
     if (!writes_program(s)) return output_write(s->output, summary_text(&c->summary, c->m), d);
     // A program for --plan records the name of the model.
     const char *slash = strrchr(s->model, '/');
+    bool planned = c->m->phase >= PHASE_planned;
+    int64_t peak = planned ? needs_most(c->m, c->summary.cluster).peak_bytes : 0;
     const char *text =
-        record_text(&c->record, slash ? slash + 1 : s->model, c->summary.micro_batches);
+        record_text(&c->record, slash ? slash + 1 : s->model, c->summary.micro_batches, peak);
     if (!text) return diag_error(d, NULL, "there is no plan to write: no pass 'shard' was run");
     return output_write(s->output, text, d);
   }

@@ -350,6 +350,7 @@ static void add_candidates(StrBuf *b, const Summary *s) {
                 c->made ? str_format(b->arena, "%d", c->sharing) : "null",
                 c->fits ? "true" : "false", i == s->chosen ? "true" : "false");
     if (c->priced > 0) strbuf_addf(b, ", \"priced_ms\": %s", ms_text(b->arena, true, c->priced));
+    if (c->priced_bytes > 0) strbuf_addf(b, ", \"priced_bytes\": %.0f", c->priced_bytes);
     if (c->work_done > 0) strbuf_addf(b, ", \"search_work\": %.0f", c->work_done);
     if (!c->made) strbuf_addf(b, ", \"why\": %s", json_string(b->arena, c->why));
     strbuf_add(b, "}");

@@ -280,6 +280,9 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   c.micro_batches = p->at.micro_batches;
   c.worth = least_fitting(all);
   c.priced = p->seconds;
+  Price price;
+  if (s->prices && prices_find(s->prices, &p->at, true, &price) == PRICE_known)
+    c.priced_bytes = price.bytes;
   p->built = true;
   s->n_built++;
   candidate_make(s->model, s->o, s->a, &c, NULL);

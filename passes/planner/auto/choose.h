@@ -65,6 +65,7 @@ typedef struct Candidate {
   double wanted;          // seconds beyond which its searches find nothing; 0: none
   bool exact;             // in fewer micro-batches it needed the memory that its search had seen
   double priced;          // seconds that the search of auto expected (auto.h); 0: it did not
+  double priced_bytes;    // likewise, of the rank with the most; 0: by no table
   const char *why;        // if it could not be made: the first error
   bool excluded;          // then: it was not tried, by its bound or estimate
   bool stopped;           // or its compilation ended early, without a result

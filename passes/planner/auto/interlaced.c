@@ -64,10 +64,9 @@ static double transfer_seconds(const InterlacedProblem *p) {
   return TRANSFERS * (p->units->hop_start + bytes * p->units->hop_seconds_per_byte);
 }
 
-static bool fits(const InterlacedProblem *p, const Part *x, const Part *words, int stage) {
+static double stage_bytes(const InterlacedProblem *p, const Part *x, const Part *words, int stage) {
   double held = fmin(2.0 * (p->stages - stage) - 1, (double)p->micro_batches);
-  double bytes = x->lasting + words->lasting + held * x->kept + fmax(x->working, words->working);
-  return bytes <= p->memory * (1 + 1e-9);
+  return x->lasting + words->lasting + held * x->kept + fmax(x->working, words->working);
 }
 
 // A state of the table: so many stages have the units before a border.
@@ -76,7 +75,7 @@ typedef struct State {
   int from;
 } State;
 
-bool interlaced_find(const InterlacedProblem *p, double *bound, double *seconds) {
+bool interlaced_find(const InterlacedProblem *p, double *bound, double *seconds, double *bytes) {
   Arena *a = arena_new();
   int n = 0, stages = p->stages;
   Part *unit = arena_array(a, Part, p->units->n), words = part_of_words(p);
@@ -95,7 +94,8 @@ bool interlaced_find(const InterlacedProblem *p, double *bound, double *seconds)
         add_part(&x, &unit[last - 1]);
         State *to = &at[(s + 1) * (n + 1) + last];
         double slowest = fmax(before->slowest, x.forward + x.backward);
-        if (slowest < to->slowest && fits(p, &x, &words, s)) *to = (State){slowest, first};
+        bool fits = stage_bytes(p, &x, &words, s) <= p->memory * (1 + 1e-9);
+        if (slowest < to->slowest && fits) *to = (State){slowest, first};
       }
     }
   double least = at[stages * (n + 1) + n].slowest;
@@ -103,6 +103,7 @@ bool interlaced_find(const InterlacedProblem *p, double *bound, double *seconds)
   *bound = m * (turn + least) + words.after;
   // The price of that deal.
   double forward = 0, backward = 0, after = 0;
+  *bytes = 0;
   for (int s = stages, last = n; s > 0 && isfinite(least); s--) {
     int first = at[s * (n + 1) + last].from;
     Part x = {0};
@@ -111,6 +112,7 @@ bool interlaced_find(const InterlacedProblem *p, double *bound, double *seconds)
     forward = fmax(forward, x.forward);
     backward = fmax(backward, x.backward);
     after = fmax(after, x.after);
+    *bytes = fmax(*bytes, stage_bytes(p, &x, &words, s - 1));
     last = first;
   }
   *seconds = m * (turn + transfer_seconds(p)) + (m + stages - 1) * (forward + backward) + after +

@@ -34,7 +34,7 @@ typedef struct InterlacedProblem {
 // The units that look up words, or compute logits. NULL: there are none, or layers are among them.
 const bool *units_of_words(const ModelUnits *b, Arena *a);
 
-// False: no deal of units fits.
-bool interlaced_find(const InterlacedProblem *p, double *bound, double *seconds);
+// *bytes: of the device with the most. False: no deal of units fits.
+bool interlaced_find(const InterlacedProblem *p, double *bound, double *seconds, double *bytes);
 
 #endif

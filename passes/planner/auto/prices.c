@@ -73,7 +73,8 @@ static PriceStatus find_interlaced(const Prices *p, const Point *at, const UnitC
                                .stages = at->stages,
                                .micro_batches = p->work->batches * at->micro_batches,
                                .memory = memory};
-  return interlaced_find(&problem, &out->bound, &out->seconds) ? PRICE_known : PRICE_unfit;
+  return interlaced_find(&problem, &out->bound, &out->seconds, &out->bytes) ? PRICE_known
+                                                                            : PRICE_unfit;
 }
 
 // The costs if gradients of weights run later than those of inputs: recomputed values wait for
@@ -109,12 +110,11 @@ static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *
                          .recompute = at->fewest ? at->recompute : RECOMPUTE_none,
                          .per_stage_recompute = at->fewest};
   Deal deal;
-  double peak;
   bool ok = deal_find(&problem, scratch, &deal);
   if (ok) out->bound = deal.bound;
   if (ok && timeline)
-    ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &peak) &&
-         peak <= memory * (1 + 1e-9);
+    ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &out->bytes) &&
+         out->bytes <= memory * (1 + 1e-9);
   if (ok && timeline && at->fewest) {
     Point plain = *at;
     plain.recompute = RECOMPUTE_none;
@@ -191,7 +191,7 @@ PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
     return status;
   }
   if (at->stages > 1) return find_deal(p, at, &t->costs, memory, timeline, out);
-  *out = (Price){.bound = t->seconds, .seconds = t->seconds};
+  *out = (Price){.bound = t->seconds, .seconds = t->seconds, .bytes = t->bytes};
   return t->bytes > memory ? PRICE_unfit : PRICE_known;
 }
 

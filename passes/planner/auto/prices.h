@@ -31,6 +31,7 @@ typedef enum PriceStatus {
 
 typedef struct Price {
   double bound, seconds; // of the closed form; of the timeline, 0 if not asked for
+  double bytes;          // of the rank with the most; 0 if not asked for
   const char *plan;      // with the timeline of a deal that recomputes some layers (deal_text.h)
 } Price;
 

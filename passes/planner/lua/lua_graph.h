@@ -53,6 +53,7 @@ struct PlanProgram {
   int n_axes, depth;
   PlanRanks ranks;      // while `model` runs
   int64_t n;            // ranks, the argument of `factors`
+  const char *number;   // the global that is read into `n`
   const PlanCall *call; // the numbers for it, while `numbers` runs
   Factors *factors;     // result of `factors`
   int n_factors;

@@ -286,27 +286,39 @@ int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]) {
   return sandbox_call(&p->box, call_factors, p, 0) ? p->n_factors : 0;
 }
 
-// The line that sets `micro_batches`, as far as the text shows it.
-static const Loc *micro_batches_place(const PlanProgram *p) {
+// The line that sets a number, as far as the text shows it.
+static const Loc *number_place(const PlanProgram *p, const char *name) {
   const LuaSpan no_table = {NULL, NULL};
-  return lua_place_of(p->box.arena, p->box.path, p->box.text, no_table, "micro_batches", 0).loc;
+  return lua_place_of(p->box.arena, p->box.path, p->box.text, no_table, name, 0).loc;
 }
 
-static int get_micro_batches(lua_State *l) {
+// Reads the global number p->number up to p->n into p->n; 0: there is none.
+static int get_number(lua_State *l) {
   PlanProgram *p = lua_touserdata(l, 1);
+  int64_t most = p->n;
   lua_getfield(l, LUA_REGISTRYINDEX, "world");
   int whole = 1;
-  bool there = lua_getfield(l, -1, "micro_batches") != LUA_TNIL;
+  bool there = lua_getfield(l, -1, p->number) != LUA_TNIL;
   p->n = there ? lua_tointegerx(l, -1, &whole) : 0;
-  if (there && (!whole || p->n < 1 || p->n > MAX_DEVICES))
-    return luaL_error(l, "lua:%d: 'micro_batches' must be a number of them, not %s",
-                      micro_batches_place(p)->line, steady_text(l, -1));
+  if (there && (!whole || p->n < 1 || p->n > most))
+    return luaL_error(l, "lua:%d: '%s' must be a number of them, not %s",
+                      number_place(p, p->number)->line, p->number, steady_text(l, -1));
   return 0;
 }
 
+static int64_t read_number(PlanProgram *p, const char *name, int64_t most, const Loc **loc) {
+  *loc = number_place(p, name);
+  p->number = name;
+  p->n = most;
+  return sandbox_call(&p->box, get_number, p, 0) ? p->n : -1;
+}
+
 int64_t program_micro_batches(PlanProgram *p, const Loc **loc) {
-  *loc = micro_batches_place(p);
-  return sandbox_call(&p->box, get_micro_batches, p, 0) ? p->n : -1;
+  return read_number(p, "micro_batches", MAX_DEVICES, loc);
+}
+
+int64_t program_peak_bytes(PlanProgram *p, const Loc **loc) {
+  return read_number(p, "peak_bytes", INT64_MAX, loc);
 }
 
 // Memory limit of the calls: state of each op, which later programs reuse, and as much as Lua has.

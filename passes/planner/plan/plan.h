@@ -78,6 +78,8 @@ int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]);
 // The number of micro-batches that the program requires, its `micro_batches`, and the line of that;
 // 0: any.  Negative after an error.
 int64_t program_micro_batches(PlanProgram *p, const Loc **loc);
+// The same of its `peak_bytes`: the bytes of the rank with the most, when it was saved.
+int64_t program_peak_bytes(PlanProgram *p, const Loc **loc);
 // Ranks of a program, while the model changes.  0: unknown.
 typedef struct PlanRanks {
   int own; // of all its axes

@@ -332,7 +332,7 @@ static void add_step(StrBuf *b, Record *r) {
   strbuf_add(b, "end\n");
 }
 
-const char *record_text(Record *r, const char *source, int64_t micro_batches) {
+const char *record_text(Record *r, const char *source, int64_t micro_batches, int64_t peak_bytes) {
   if (!r->made) return NULL;
   StrBuf b = {.arena = r->arena};
   int64_t ranks = 1;
@@ -344,8 +344,11 @@ const char *record_text(Record *r, const char *source, int64_t micro_batches) {
               ranks, ranks == 1 ? " trains" : "s share", lua_quoted(r->arena, source));
   strbuf_add(&b, head);
   if (micro_batches > 1)
-    strbuf_addf(&b, "micro_batches = %" PRId64 " -- unless --micro-batches says otherwise\n\n",
+    strbuf_addf(&b, "micro_batches = %" PRId64 " -- unless --micro-batches says otherwise\n",
                 micro_batches);
+  if (peak_bytes)
+    strbuf_addf(&b, "peak_bytes = %" PRId64 " -- of the rank with the most\n", peak_bytes);
+  if (micro_batches > 1 || peak_bytes) strbuf_add(&b, "\n");
   // The sizes and names of the axes.
   strbuf_add(&b, "function factors(n) return { ");
   for (int i = 0; i < r->axes.n; i++)

@@ -82,7 +82,8 @@ const char *record_ops(Record *r, Op *const *op, int n);
 void record_call(Record *r, const Graph *g, const char *fmt, ...) PRINTF_LIKE(3, 4);
 // Records all decisions of the graph.
 void record_decided(Record *r, const Sharding *s);
-// Returns the program; NULL if no plan was made.
-const char *record_text(Record *r, const char *source, int64_t micro_batches);
+// Returns the program; NULL if no plan was made. `peak_bytes`: of the rank with the most; 0:
+// unknown.
+const char *record_text(Record *r, const char *source, int64_t micro_batches, int64_t peak_bytes);
 
 #endif
