@@ -389,6 +389,15 @@ static bool cut_letters(Cut *c, const Op *is, const Op *op, const Piece *in, con
   return true;
 }
 
+// Whether the piece has all of the dimensions that the op's indices are of. Those of a lookup are
+// within rows that both operands have, which `batch` counts.
+static bool has_indexed(const Op *is, const Piece *p, const Type *t) {
+  bool fits = p->ndim == t->ndim;
+  for (int i = is->kind == OP_gather ? (int)attr_i(is, "batch") : 0; fits && i < p->ndim; i++)
+    fits = set_length(&p->dim[i]) == t->dim[i];
+  return fits;
+}
+
 // Checks that an op that depends on the index of its elements in the whole knows it.
 static bool knows_index(const Op *is, const Op *op, const Piece *in, Piece *out, const char **why,
                         Arena *a) {
@@ -398,7 +407,7 @@ static bool knows_index(const Op *is, const Op *op, const Piece *in, Piece *out,
   bool places = op_draws(is->kind) && attr_n(op, "whole");
   *why = "it depends on an element's global index";
   if (op_draws(is->kind) && !places && attr_n(is, "whole")) return false;
-  if (!places) return piece_fits(p ? p : in, boxed->type);
+  if (!places) return has_indexed(is, p ? p : in, boxed->type);
   // An op that is a piece in the model, too, has its start within the whole.
   const int64_t *whole = attr_list(op, "whole"), *start = attr_list(op, "start");
   bool again = attr_n(is, "whole") > 0;

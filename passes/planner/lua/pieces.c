@@ -152,8 +152,10 @@ static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t out
   int traits = op_info[op->kind].traits;
   bool knows_where = op_draws(op->kind) && !r->pieces->dealt && outer == 1;
   if (op->callee || (traits & COMM) || ((traits & GLOBAL_INDEX) && !knows_where)) return false;
-  // Indices into operand 0 are the same in all pieces if that is whole.
-  if ((traits & GLOBAL_INDEX_IN) && dims_position(dims, &dims->in[0], letter) != -1) return false;
+  // Indices into operand 0 are the same in all pieces if that is whole, or if they are within rows
+  // that both have, as those of top_k.
+  int rows = op->kind == OP_gather ? (int)attr_i(op, "batch") : 0;
+  if ((traits & GLOBAL_INDEX_IN) && dims_position(dims, &dims->in[0], letter) >= rows) return false;
   Cut *c = arena_one(r->arena, Cut);
   *c = (Cut){op, *dims, letter, outer};
   vec_push(r->arena, &r->cut, c);
