@@ -6,6 +6,7 @@
 #include "planner/auto/auto.h"
 #include "planner/auto/bounds.h"
 #include "planner/auto/evaluate.h"
+#include "planner/auto/prices.h"
 #include "planner/auto/space.h"
 #include "planner/plan/plan.h"
 #include "random_models.h"
@@ -409,6 +410,46 @@ static const char *random_words(Arena *a, unsigned *state) {
   return word_model(a, words, width, 1 + random_below(state, 5));
 }
 
+// The step of one rank, as the search of auto has it.
+static const StepWork *work_of(Problem *p, const Module *m) {
+  const Candidate one = {.plan = "dp", .ranks = 1, .micro_batches = 1};
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .stop_after = "fuse"};
+  Module *copy = module_clone(m);
+  assert_true(pipeline_run_quietly(copy, pipeline_of(p, &one), &run));
+  const StepWork *work = step_work_find(copy, 1, p->a);
+  module_free(copy);
+  return work;
+}
+
+// Compares what points borrow with what their own tables say, in the order of the space or the
+// opposite one, in which each has other lenders. Returns how many bounds are above.
+static int count_wrong_loans(Problem *p, const Module *m, const ChooseOptions *o, bool reverse,
+                             int *n_borrowed) {
+  const StepWork *work = work_of(p, m);
+  Prices *prices = prices_new(m, o, work, p->a);
+  assert_non_null(prices);
+  Points points = {0};
+  SpaceOptions space = {RANKS, ROWS, 0, o->cluster->per_node, work->units, model_features(m, p->a),
+                        0};
+  space_list(&space, p->a, &points);
+  int wrong = 0;
+  for (int i = 0; i < points.n; i++) {
+    const Point *at = &points.at[reverse ? points.n - 1 - i : i];
+    int from = -1;
+    double bound;
+    Price own;
+    bool borrows = prices_borrow(prices, at, &from, &bound) == PRICE_known;
+    if (prices_find(prices, at, false, &own) != PRICE_known || !borrows) continue;
+    ++*n_borrowed;
+    if (bound <= own.bound) continue;
+    wrong++;
+    print_message("%s in %d: borrowed %.9f s, its own %.9f\n", point_plan(p->a, at),
+                  (int)at->micro_batches, bound, own.bound);
+  }
+  prices_free(prices);
+  return wrong;
+}
+
 // Compares the search with brute force for one random model, or one with words. Returns whether all
 // is well.
 static bool random_model_is_best(unsigned seed, bool words, int *n_made, int *n_recomputed) {
@@ -439,6 +480,44 @@ static bool random_model_is_best(unsigned seed, bool words, int *n_made, int *n_
   arena_free(p.a);
   heard_free(h);
   return ok;
+}
+
+static int wrong_loans_of(unsigned seed, bool words, int *n_borrowed) {
+  static const char *const cluster[] = {"h100:1x4", "h100:2x2", "cpu:2x2", "a100:2x2"};
+  unsigned state = seed * 2246822519u + 11;
+  Heard *h = heard_new();
+  Problem p = {.a = arena_new()};
+  p.cluster = cluster[random_below(&state, sizeof cluster / sizeof *cluster)];
+  p.target = random_below(&state, 2) ? TARGET_cuda : TARGET_cpu;
+  p.dtype = random_below(&state, 2) ? "bf16" : NULL;
+  p.text = words ? random_words(p.a, &state) : random_model(seed, &(RandomModel){ROWS, 6}, p.a);
+  Module *m = module_of(&p);
+  ChooseOptions o = options(&p, h->d);
+  int wrong = count_wrong_loans(&p, m, &o, false, n_borrowed);
+  wrong += count_wrong_loans(&p, m, &o, true, n_borrowed);
+  if (wrong)
+    print_message("seed %u on %s, %s:\n%s\n", seed, p.cluster, p.dtype ? p.dtype : "f32", p.text);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+  return wrong;
+}
+
+// Models of the seeds of the group's option, or one.
+static void loans_are_bounds(void **state) {
+  (void)state;
+  int from = 1, to = 1, wrong = 0, borrowed = 0;
+  if (sscanf(group_option, "%d-%d", &from, &to) == 1) {
+    to = from;
+    from = 1;
+  }
+  for (int i = from; i <= to; i++) {
+    wrong += wrong_loans_of((unsigned)i, false, &borrowed);
+    wrong += wrong_loans_of((unsigned)i, true, &borrowed);
+  }
+  print_message("%d bounds borrowed\n", borrowed);
+  assert_true(borrowed > 10 * (to - from + 1));
+  assert_int_equal(wrong, 0);
 }
 
 // `test_unit auto 200` tries so many models, and `test_unit auto 7-9` those of these seeds. A few
@@ -538,6 +617,7 @@ TEST_GROUP(auto) {
       cmocka_unit_test(the_best_with_experts_is_found),
       cmocka_unit_test(the_best_with_words_is_found),
       cmocka_unit_test(choices_end_within_a_compilation),
+      cmocka_unit_test(loans_are_bounds),
       cmocka_unit_test(the_best_of_random_models_is_found),
       cmocka_unit_test(texts_of_points_are_read_back),
   };

@@ -38,12 +38,15 @@ static double work_share(const Lender *l, const Point *at) {
   return (double)row_parts(&l->at) / (double)row_parts(at) * l->at.tensor / at->tensor;
 }
 
-// The same of the sums over replicas.
+// The seconds of the point's sums over replicas by those of the lender's: by the bytes of its links,
+// as bounds.h has them. Latencies of other groups are not known.
 static double sums_share(const Lender *l, const Point *at, const StepWork *w, const Cluster *c) {
+  double from = 0, to = gradient_seconds(w, c, at, w->gradients * (c->half_comm ? 0.5 : 1));
+  for (int i = 0; i < l->table->costs.n; i++)
+    from += l->table->costs.at[i].sums;
   // Of experts there are none without replicas.
-  if (at->replicas == 1 && l->at.replicas > 1) return 0;
-  double from = gradient_seconds(w, c, &l->at, 1), to = gradient_seconds(w, c, at, 1);
-  return from > 0 ? to / from : 0;
+  if (at->replicas == 1 || from <= 0) return 0;
+  return (at->zero ? 1 : 2) * to / from;
 }
 
 static double update_share(const Lender *l, const Point *at) {

@@ -5,9 +5,22 @@
 //                      zero1=32,sp=2 in 32 micro-batches     1 row: half of them, or more
 //                      zero1=16,sp=4 in 32 micro-batches     on twice the ranks: half of them, or more
 //
-// A kernel of fewer rows, or of a part of the weights, takes its share of the seconds at least, so
-// the costs are bounds. Sums over replicas and updates are those of the table, by the bytes and
-// links of each.
+// Why they are bounds. The point's rank has a share x <= 1 of the rows and weights of the lender's.
+//
+//     kernels   take  start + max(flops / speed, bytes / memory speed).  The speed of a product does
+//               not grow as its flops shrink (cost.h), so a share of the flops and bytes takes x of
+//               the seconds at least.  A unit has the same kernels in both
+//     within    collectives between the ranks of a layer: as many, of x of the bytes, in rings of as
+//     layers    many ranks or more, each of which has as long a way
+//     sums      over replicas: the bytes of all gradients at the full speed of the links, without
+//               latencies and without the gathers of ZeRO: the term `after` of bounds.h, shared by
+//               units as the lender's are
+//     update    kernels of a share, as above
+//
+// A lender without collectives that the point lacks is all that can_lend asks for. Each figure of a
+// deal's bound grows with the costs of its units, so the least over all deals is a bound as well.
+// Parts are not always equal, for which prices.c leaves a hundredth. Tests compare the bounds that
+// points of random models borrow with those of their own tables (`test_unit auto 1-20`).
 
 #ifndef BORROWED_H
 #define BORROWED_H
