@@ -93,30 +93,8 @@ static bool lacks_memory(const Candidates *all, bool cuts) {
   return any_made && (!any_fits(all) || cuts);
 }
 
-// Slower plans are tried if nothing else fits as it is; plans with less memory are no help if the
-// model cannot be split. The module of a plan is kept if there is no other plan to compare it with:
-// the last that was tried, if any, fits.
-int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Candidates *out,
-                Certificate *certificate, Module **made) {
-  double left = ALL_WORK;
-  bool ended = false, found = false;
-  ChooseOptions limited = *options, *o = &limited;
-  o->ended = &ended;
-  o->found = &found;
-  o->left = o->plans ? NULL : &left;
-  Trials trials = {0}, freeing = {0}, stages = {0}, last = {0};
-  *made = NULL;
-  *certificate = (Certificate){0};
-  candidates_list(model, o, a, &trials);
-  // A single plan may be the result already: it needs no second compilation.
-  Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
-  // If the search goes first, its prices and bounds exclude others.
-  AutoSearch *search = o->plans ? NULL : auto_new(model, o, a);
-  if (search) limited.bound = auto_bound(search);
-  if (search && auto_goes_first(search)) auto_build(search, out);
-  try_all(model, o, a, &trials, search, out, kept);
-  if (o->plans) return cheapest(out);
-  // Variants of the searches: the other factorings of earlier candidates.
+// Compiles the other factorings of earlier candidates: variants of the searches.
+static void try_factorings(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out) {
   for (int i = 0, n = out->n; i < n; i++) {
     const Candidate c = out->at[i];
     if (!c.fits || candidate_adds(&c)) continue;
@@ -135,6 +113,46 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
       if (other.made) vec_push(a, out, other);
     }
   }
+}
+
+// Memory is lacking: recomputation, stages, and offloaded states, in this order, then the same
+// savers in plans that were compiled. `cuts`: the best fits in several micro-batches only.
+static void try_savers(const Module *model, const ChooseOptions *o, Arena *a, AutoSearch *search,
+                       bool cuts, Candidates *out) {
+  Trials freeing = {0}, stages = {0}, last = {0};
+  if (lacks_memory(out, cuts)) candidates_freeing_activations(model, o, a, &freeing);
+  try_all(model, o, a, &freeing, search, out, NULL);
+  if (!any_fits(out)) candidates_stages(model, o, a, &stages);
+  try_all(model, o, a, &stages, search, out, NULL);
+  if (lacks_memory(out, cuts)) candidates_last(model, o, a, &last);
+  try_all(model, o, a, &last, search, out, NULL);
+  try_relief(model, o, a, out);
+}
+
+// Slower plans are tried if nothing else fits as it is; plans with less memory are no help if the
+// model cannot be split. The module of a plan is kept if there is no other plan to compare it with:
+// the last that was tried, if any, fits.
+int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Candidates *out,
+                Certificate *certificate, Module **made) {
+  double left = ALL_WORK;
+  bool ended = false, found = false;
+  ChooseOptions limited = *options, *o = &limited;
+  o->ended = &ended;
+  o->found = &found;
+  o->left = o->plans ? NULL : &left;
+  Trials trials = {0};
+  *made = NULL;
+  *certificate = (Certificate){0};
+  candidates_list(model, o, a, &trials);
+  // A single plan may be the result already: it needs no second compilation.
+  Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
+  // If the search goes first, its prices and bounds exclude others.
+  AutoSearch *search = o->plans ? NULL : auto_new(model, o, a);
+  if (search) limited.bound = auto_bound(search);
+  if (search && auto_goes_first(search)) auto_build(search, out);
+  try_all(model, o, a, &trials, search, out, kept);
+  if (o->plans) return cheapest(out);
+  try_factorings(model, o, a, out);
   // If a search prefers that all ranks do the same, fewer of them may share more.
   Trials inside = {0};
   if (any_alike(out)) candidates_inside(o, a, &inside);
@@ -148,15 +166,7 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   if (cuts && out->at[best].priced > 0) cuts = false;
   // Pipelines may be faster.
   try_pipelines(model, o, a, search, out);
-  // Memory is lacking: recomputation, stages, and offloaded states, in this order.
-  if (lacks_memory(out, cuts)) candidates_freeing_activations(model, o, a, &freeing);
-  try_all(model, o, a, &freeing, search, out, NULL);
-  if (!any_fits(out)) candidates_stages(model, o, a, &stages);
-  try_all(model, o, a, &stages, search, out, NULL);
-  if (lacks_memory(out, cuts)) candidates_last(model, o, a, &last);
-  try_all(model, o, a, &last, search, out, NULL);
-  // The same savers in plans that were compiled.
-  try_relief(model, o, a, out);
+  try_savers(model, o, a, search, cuts, out);
   if (search) {
     *certificate = auto_certificate(search, out);
     auto_end(search);
