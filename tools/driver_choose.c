@@ -318,6 +318,31 @@ static void warn_unpriced(const Settings *s, const Cluster *c, Diag *d) {
                  name);
 }
 
+// Records an open choice, and says how good it is. *chosen: what to compile; -1: what was asked
+// for. False, after errors: no plan fits.
+static bool note_open(Common *common, const ChooseOptions *o, const Candidates *all, int *chosen,
+                      Diag *d) {
+  const Settings *s = common->s;
+  Compiled *c = common->compiled;
+  Summary *seen = &c->summary;
+  seen->candidates = *all;
+  seen->chosen = *chosen;
+  seen->choosing = clock_seconds() - common->start;
+  if (s->run.time_passes) fprintf(stderr, "%10.4f seconds  choose\n", seen->choosing);
+  if (*chosen >= 0)
+    say_certificate(&seen->certificate, all->at[*chosen].plan, all->at[*chosen].micro_batches);
+  // The lack of a plan that fits is an error here if some candidate could be compiled.  If none
+  // could, for annotations, a single rank or a mistake in the model, compilation reports the
+  // reason.
+  bool choosable = !common->annotations && s->ranks > 1 && !choose_failed_alike(all);
+  for (int i = 0; i < all->n; i++)
+    choosable |= all->at[i].made;
+  if (*chosen < 0 && choosable) return choose_failed(c->m, o, common->a, all, d);
+  // Any of several plans with the same error.
+  if (*chosen < 0 && !common->annotations && choose_failed_alike(all)) *chosen = 0;
+  return true;
+}
+
 bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotations, Module **made,
                    Arena *a, Diag *d) {
   Summary *seen = &c->summary;
@@ -343,23 +368,7 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
     c->tried = all;
     return true;
   }
-  if (is_open(s)) {
-    seen->candidates = all;
-    seen->chosen = chosen;
-    seen->choosing = clock_seconds() - common.start;
-    if (s->run.time_passes) fprintf(stderr, "%10.4f seconds  choose\n", seen->choosing);
-    if (chosen >= 0)
-      say_certificate(&seen->certificate, all.at[chosen].plan, all.at[chosen].micro_batches);
-    // The lack of a plan that fits is an error here if some candidate could be compiled.  If none
-    // could, for annotations, a single rank or a mistake in the model, compilation reports the
-    // reason.
-    bool choosable = !annotations && s->ranks > 1 && !choose_failed_alike(&all);
-    for (int i = 0; i < all.n; i++)
-      choosable |= all.at[i].made;
-    if (chosen < 0 && choosable) return choose_failed(c->m, &o, a, &all, d);
-    // Any of several plans with the same error.
-    if (chosen < 0 && !annotations && choose_failed_alike(&all)) chosen = 0;
-  }
+  if (is_open(s) && !note_open(&common, &o, &all, &chosen, d)) return false;
   // A plan requested by the user or the model that does not fit or compile is reported later.
   Candidate as_asked = {.plan = is_auto(s) && annotations ? "onnx" : s->asked.name,
                         .ranks = s->ranks,
