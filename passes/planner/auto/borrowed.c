@@ -38,8 +38,8 @@ static double work_share(const Lender *l, const Point *at) {
   return (double)row_parts(&l->at) / (double)row_parts(at) * l->at.tensor / at->tensor;
 }
 
-// The seconds of the point's sums over replicas by those of the lender's: by the bytes of its links,
-// as bounds.h has them. Latencies of other groups are not known.
+// The seconds of the point's sums over replicas by those of the lender's: by the bytes of its
+// links, as bounds.h has them. Latencies of other groups are not known.
 static double sums_share(const Lender *l, const Point *at, const StepWork *w, const Cluster *c) {
   double from = 0, to = gradient_seconds(w, c, at, w->gradients * (c->half_comm ? 0.5 : 1));
   for (int i = 0; i < l->table->costs.n; i++)
