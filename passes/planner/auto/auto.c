@@ -80,9 +80,14 @@ static Correction *find_correction(const AutoSearch *s, const Point *p) {
   return NULL;
 }
 
+// Points that are like none that was built are expected to miss their price as the plans of two
+// kinds do, at least: then the tables lack something that all of them have.
 static double corrected(const AutoSearch *s, const Point *p, double seconds) {
   const Correction *c = find_correction(s, p);
-  return seconds * (c ? c->least : 1);
+  double least = s->seconds.n > 1 ? INFINITY : 1;
+  for (int i = 0; i < s->seconds.n; i++)
+    least = fmin(least, s->seconds.at[i].least);
+  return seconds * (c ? c->least : fmax(least, 1));
 }
 
 // Whether candidates are compiled in milliseconds: then more are, and searches in any case.
