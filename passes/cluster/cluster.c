@@ -80,6 +80,8 @@ const Cluster *cluster_read_named(Arena *a, const char *text, const Loc *loc, Di
     c->name = str_copy(a, text);
     c->nodes = CLUSTER_UNSIZED / c->per_node; // unless a size follows
     if (!measured) c->half_efficiency = 0;
+    // To compare with measured steps: what NCCL costs, too.
+    c->nccl = c->pat = measured;
     // NAME:NODESxPER_NODE overrides both numbers.
     if (colon && !read_sizes(colon + 1, c)) {
       diag_error(d, loc, "'%s' is no size of a cluster", colon + 1);
@@ -166,5 +168,11 @@ const Cluster *cluster_without_starts(Arena *a, const Cluster *c) {
     kind[i].inside.alpha = kind[i].across.alpha = 0;
   }
   out->kind = kind;
+  CollectiveWay *way = arena_array(a, CollectiveWay, c->n_collectives ? c->n_collectives : 1);
+  for (int i = 0; i < c->n_collectives; i++) {
+    way[i] = c->collectives[i];
+    way[i].start = way[i].inside = way[i].across = 0;
+  }
+  out->collectives = way;
   return out;
 }

@@ -2,7 +2,7 @@
 //
 //     h100:4x8         four nodes of eight H100s: devices 0-7 are node 0, 8-15 node 1, …
 //     h100             as many nodes as the device numbers in use need, up to 4096 devices
-//     h100-measured    with the share of the peak that products were measured to reach
+//     h100-measured    products reach the measured share of the peak; collectives cost NCCL's choice
 //     mine.lua         a file that returns a table; see cluster_file.c
 //
 // Inside a node every device has its own link, in and out.  Between nodes there are adapters, which
@@ -45,6 +45,13 @@ typedef struct Device {
   int n_products;
 } Device;
 
+// A cluster's own figures of an algorithm of collectives with a protocol, by NCCL's names.
+typedef struct CollectiveWay {
+  const char *algorithm, *protocol;
+  double start, inside, across; // seconds at the start, and of hops; negative: NCCL's
+  double share, far_share;      // of the links' bytes/s, in a node and across nodes; 0: NCCL's
+} CollectiveWay;
+
 // Devices with properties of their own.
 typedef struct DeviceKind {
   int from, to; // both included
@@ -65,12 +72,15 @@ typedef struct Cluster {
   int n_products;
   double reserve; // bytes of a device that no plan may use: the driver's, and buffers of libraries
   // The system that trains, if it is not nnaot's runtime; see docs/clusters.md.  0: nnaot's.
-  double host_node;    // bytes/s that all devices of a node share to host memory; 0: no such limit
-  double host_update;  // bytes/s of offloaded states that a node's host updates; 0: devices do
-  int prefetch;        // weights that are gathered ahead; 0: a gather blocks its rank
-  int queues;          // of transfers; 0 and 2: moves to other segments have their own, 1: none
-  bool nccl;           // collectives are priced by NCCL's choice (paths/nccl.h), not by the least
-  bool nvls;           // switches of a node add up
+  double host_node;   // bytes/s that all devices of a node share to host memory; 0: no such limit
+  double host_update; // bytes/s of offloaded states that a node's host updates; 0: devices do
+  int prefetch;       // weights that are gathered ahead; 0: a gather blocks its rank
+  int queues;         // of transfers; 0 and 2: moves to other segments have their own, 1: none
+  bool nccl;          // collectives are priced by NCCL's choice (paths/nccl.h), not by the least
+  bool nvls;          // switches of a node add up
+  bool pat;           // NCCL has PAT: 2.23 or later
+  const CollectiveWay *collectives; // figures that take the place of NCCL's
+  int n_collectives;
   bool host_weights;   // offloaded weights stay in host memory in forward and backward, too
   bool half_comm;      // f32 values cross links in 16 bits
   bool blocking;       // each collective blocks its ranks; none runs beside computation

@@ -16,13 +16,18 @@
 //       host_node = 48e9,                                   -- bytes/s of a node; no limit
 //       host_update = 5e10, host_weights = true,            -- bytes/s; on the devices, false
 //       prefetch = 4, queues = 1,                           -- 0, 2
-//       nccl = true, nvls = true, half_comm = true,         -- false
+//       nccl = true, nvls = true, pat = true,               -- false
+//       half_comm = true,                                   -- false
 //       blocking = true,                                    -- false
 //       gpus = true,                                        -- false: processors; not known
 //       dollars_per_hour = 2.5,                             -- of a device; not known
 //       products = {                                        -- by size; the peak, or half_efficiency
 //         { flops = 2 * 512^3, f32 = 6e12, half = 20e12 },  -- FLOP, FLOP/s; either may be missing
 //         { flops = 2 * 4096^3, half = 80e12 },
+//       },
+//       collectives = {                                     -- figures of NCCL
+//         { algorithm = "ring", protocol = "ll", start = 7e-6, inside = 1e-6, across = 3e-6,
+//           share = 0.4, far_share = 0.5 },                 -- each number may be missing
 //       },
 //       devices = {                                         -- devices that differ; none
 //         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- missing fields are as above
@@ -48,7 +53,7 @@
 // of costs overflow.
 typedef struct Field {
   const char *name;
-  enum { COUNT, LINK, NUMBER, FLAG, NAME, PRODUCTS, KINDS } kind;
+  enum { COUNT, LINK, NUMBER, FLAG, NAME, PRODUCTS, COLLECTIVES, KINDS } kind;
   bool of_device; // devices may have their own
   size_t at;      // offset in a Cluster
   const char *unit;
@@ -80,6 +85,7 @@ static const Field fields[] = {
     FIELD(host_weights, FLAG, false, "", 0, 0),
     FIELD(nccl, FLAG, false, "", 0, 0),
     FIELD(nvls, FLAG, false, "", 0, 0),
+    FIELD(pat, FLAG, false, "", 0, 0),
     FIELD(half_comm, FLAG, false, "", 0, 0),
     FIELD(blocking, FLAG, false, "", 0, 0),
     FIELD(gpus, FLAG, false, "", 0, 0),
@@ -87,6 +93,7 @@ static const Field fields[] = {
     FIELD(queues, COUNT, false, "", 1, 2),
     {"dollars_per_hour", NUMBER, true, offsetof(Cluster, dollars), "dollars", 1e-6, 1e6},
     {"products", PRODUCTS, false, 0, "", 0, 0},
+    {"collectives", COLLECTIVES, false, 0, "", 0, 0},
     {"like", NAME, false, 0, "", 0, 0},
     {"devices", KINDS, false, 0, "", 0, 0},
 };
@@ -217,10 +224,91 @@ static bool read_products(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   return true;
 }
 
+// -- Algorithms of collectives -------------------------------------------------------------------
+
+// Reads one of the names.
+static bool read_word(const LuaField *f, const char *const *names, const char **out, Arena *a,
+                      Diag *d) {
+  StrBuf b = {.arena = a};
+  for (; *names; names++) {
+    if (f->kind == LUA_FILE_string && str_equal(f->string, *names)) {
+      *out = *names;
+      return true;
+    }
+    strbuf_addf(&b, "%s\"%s\"", b.n ? (names[1] ? ", " : " or ") : "", *names);
+  }
+  return diag_error(d, f->loc, "'%s' must be %s", f->name, b.at);
+}
+
+static bool read_way(const LuaField *f, CollectiveWay *out, Arena *a, Diag *d) {
+  static const char *const algorithms[] = {"ring", "tree", "nvls", "pat", NULL};
+  static const char *const protocols[] = {"ll", "ll128", "simple", NULL};
+  static const Field seconds[] = {
+      {"start", NUMBER, false, offsetof(CollectiveWay, start), SECONDS},
+      {"inside", NUMBER, false, offsetof(CollectiveWay, inside), SECONDS},
+      {"across", NUMBER, false, offsetof(CollectiveWay, across), SECONDS},
+      {"share", NUMBER, false, offsetof(CollectiveWay, share), "", 0.001, 1},
+      {"far_share", NUMBER, false, offsetof(CollectiveWay, far_share), "", 0.001, 1}};
+  enum { N = sizeof seconds / sizeof *seconds };
+  *out = (CollectiveWay){.start = -1, .inside = -1, .across = -1};
+  for (int i = 0; f->kind == LUA_FILE_table && i < f->table->n; i++) {
+    const LuaField *of = &f->table->at[i];
+    const Field *as = NULL;
+    for (int k = 0; k < N && !as; k++)
+      if (str_equal(of->name, seconds[k].name)) as = &seconds[k];
+    bool ok = true;
+    if (as)
+      ok = read_number(of, as, (double *)((char *)out + as->at), d);
+    else if (str_equal(of->name, "algorithm"))
+      ok = read_word(of, algorithms, &out->algorithm, a, d);
+    else if (str_equal(of->name, "protocol"))
+      ok = read_word(of, protocols, &out->protocol, a, d);
+    else
+      return diag_error(d, of->loc,
+                        "a collective has no '%s', only algorithm, protocol, start, "
+                        "inside, across, share and far_share",
+                        of->name);
+    if (!ok) return false;
+  }
+  if (!out->algorithm || !out->protocol)
+    return diag_error(d, f->loc,
+                      "%s of 'collectives' must be { algorithm = \"ring\", protocol = "
+                      "\"ll\", start = SECONDS }",
+                      f->name);
+  bool simple = str_equal(out->algorithm, "nvls") || str_equal(out->algorithm, "pat");
+  return !simple || str_equal(out->protocol, "simple") ||
+         diag_error(d, f->loc, "%s has the protocol simple only", out->algorithm);
+}
+
+static bool read_ways(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
+  if (f->kind != LUA_FILE_table)
+    return diag_error(d, f->loc,
+                      "'collectives' must be a list of { algorithm = \"ring\", protocol "
+                      "= \"ll\", start = SECONDS }");
+  int n = f->table->n;
+  CollectiveWay *way = arena_array(a, CollectiveWay, n ? n : 1);
+  for (int i = 0; i < n; i++) {
+    if (!read_way(&f->table->at[i], &way[i], a, d)) return false;
+    for (int k = 0; k < i; k++) {
+      if (!str_equal(way[k].algorithm, way[i].algorithm) ||
+          !str_equal(way[k].protocol, way[i].protocol))
+        continue;
+      diag_error(d, f->table->at[i].loc, "%s with %s is in 'collectives' twice", way[i].algorithm,
+                 way[i].protocol);
+      diag_note(d, f->table->at[k].loc, "here");
+      return false;
+    }
+  }
+  c->collectives = way;
+  c->n_collectives = n;
+  return true;
+}
+
 static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   const Field *as = field_of(f->name, false);
   if (as && as->kind == NAME) return true; // read first
   if (as && as->kind == PRODUCTS) return read_products(f, c, a, d);
+  if (as && as->kind == COLLECTIVES) return read_ways(f, c, a, d);
   if (as && as->kind == KINDS) return true; // read last, after all other fields
   if (as) return read_value(f, as, c, d);
   // A misspelled field would leave its default.

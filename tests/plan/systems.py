@@ -18,7 +18,8 @@ CLUSTER = f"""return {{ nodes = 1, per_node = 4, inside = {{ alpha = 1e-6, beta 
 """
 NEUTRAL = ("prefetch = 0", "queues = 2", "dispatch = 0", "half_efficiency = 1", "half_efficiency = 0", "host_node = 0",
            "host_node = 4 * 16e9", "host_update = 0", "host_weights = false", "reserve = 0",
-           "products = { { flops = 1e9, f32 = 1e13, half = 2e13 } }", "nccl = false", "nvls = true", "half_comm = false",
+           "products = { { flops = 1e9, f32 = 1e13, half = 2e13 } }", "nccl = false", "nvls = true", "pat = true",
+           "collectives = { { algorithm = 'ring', protocol = 'll', start = 1 } }", "half_comm = false",
            "blocking = false", "attention_efficiency = 0", "attention_efficiency = 0.1")  # there is no attention
 
 
@@ -239,9 +240,46 @@ def nccl(s):
                 assert ("ring", "ll") in chosen.values(), chosen
 
 
+def gather_seconds(s, rows, fields):
+    """Returns the algorithms and seconds of zero3's first all_gather among four nodes, and its bytes."""
+    file = s.folder / "gathers.csv"
+    links = ("nodes = 4, per_node = 1, start = 6.6e-6, inside = { alpha = 0.6e-6, beta = 1e-11 }, "
+             "across = { alpha = 2.7e-6, beta = 2e-11 }")
+    found = s.run("zero3", f"{links}, nccl = true, {fields}", rows, more=["--comm-manifest", file])
+    table = [r.split(",") for r in file.read_text().splitlines()]
+    of = next(t for t in found["prices"]["terms"] if t["what"] == "all_gather")
+    return {(r[3], r[4]) for r in table if r[0] == "allgather"}, of["ms"] / 1e3 / of["count"], of["bytes"] / of["count"]
+
+
+def pat(s):
+    """Among nodes of a rank each, PAT is among the ways of a gather if the cluster has it."""
+    for fields in "pat = false", "pat = true":
+        ways, seconds, size = gather_seconds(s, 16, fields)
+        sent = 3 / 4 * size * 2e-11
+        prices = {("ring", "ll"): 6.6e-6 + 3 * 2.7e-6 + 2 * sent, ("ring", "ll128"): 14e-6 + 3 * 4e-6 + sent / 0.92,
+                  ("ring", "simple"): 8.4e-6 + 3 * 14e-6 + sent,
+                  ("pat", "simple"): 8e-6 + 4 * 2.8e-6 + 2 * 4e-6 + size * 2e-11 / 0.75}
+        if fields == "pat = false":
+            del prices["pat", "simple"]
+        near(seconds, min(prices.values()), 1e-5)
+        assert min(prices, key=prices.get) in ways, (ways, prices)
+
+
+def own_figures(s):
+    """A cluster's own figures of an algorithm take the place of NCCL's, one by one."""
+    slow = ", ".join("{ algorithm = 'ring', protocol = '%s', start = 1 }" % p for p in ("ll", "ll128"))
+    for own, seconds in (("start = 1e-6, across = 2e-6, far_share = 0.5", lambda sent: 1e-6 + 3 * 2e-6 + 2 * sent),
+                         ("start = 0, inside = 1", lambda sent: 3 * 14e-6 + sent)):
+        simple = "{ algorithm = 'ring', protocol = 'simple', %s }" % own
+        ways, found, size = gather_seconds(s, 16, f"collectives = {{ {slow}, {simple} }}")
+        near(found, seconds(3 / 4 * size * 2e-11), 1e-5)
+        assert ways == {("ring", "simple")}, ways
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for check in neutral, efficiency, dispatch, prefetch, prefetch_between_nodes, blocking, queues, offloaded, host_weights, reserve, half_comm, nccl:
+        for check in (neutral, efficiency, dispatch, prefetch, prefetch_between_nodes, blocking, queues, offloaded, host_weights,
+                      reserve, half_comm, nccl, pat, own_figures):
             check(Steps(folder))
             print(check.__name__)
 

@@ -9,7 +9,12 @@
 double ring_seconds(const Cluster *c, double bytes, int n, int stride) {
   if (n <= 1) return 0;
   int within = c->per_node / stride; // of the ring's ranks that a node has
-  if (n <= within) return bytes * (n - 1) / n * cluster_fastest_inside(c).beta;
+  if (n <= within) {
+    // With NVLS all bytes cross a link once, for a sum that is gathered as well; half of that here.
+    double share = (n - 1.0) / n;
+    if (c->nccl && c->nvls && n > 2) share = 0.5;
+    return bytes * share * cluster_fastest_inside(c).beta;
+  }
   if (within < 1) within = 1;
   // Each node sends the other nodes' part of the sum, through the adapters of its ranks.
   int nodes = (n + within - 1) / within;
