@@ -298,6 +298,9 @@ static void the_best_of_all_points_is_found(void **state) {
   } model[] = {{"h100:1x4", 6, {64, 64, 64, 64, 64, 64, 64}},
                {"h100:1x4", 6, {256, 2048, 256, 2048, 256, 2048, 256}},
                {"h100:2x2", 6, {2048, 2048, 2048, 2048, 2048, 2048, 2048}},
+               // Collectives cost NCCL's choice: in a node, less than a ring.
+               {"h100-measured:1x4", 4, {4096, 4096, 4096, 4096, 4096, 0, 0}},
+               {"h100-measured:2x2", 5, {256, 2048, 256, 2048, 256, 2048, 0}},
                {"cpu:1x4", 5, {32, 512, 16, 1024, 64, 8, 0}},
                {"cpu:2x2", 4, {4096, 128, 4096, 128, 512, 0, 0}}};
   for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
