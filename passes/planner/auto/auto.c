@@ -16,7 +16,7 @@
 #define ERR        0.02 // by which plans are faster than their price, at least
 #define FAR        1.1  // times the best: a price, by which no plan like it was too high
 #define EXACT      0.05 // by which plans differ from their price, if tables are right
-#define SEARCHED   2    // times the best: the most that a search improves on named plans (Swin: 1.93)
+#define SEARCHED   2 // times the best: the most that a search improves on named plans (Swin: 1.93)
 
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
 // their layers differ too much from each other, and from the ends, for tables to be right: all
