@@ -2,9 +2,9 @@
 """Published steps in 16 bits beside the predicted ones:  tests/bench/published.py [ROW …] [--list]
 
 Rows are measurements of Megatron-LM, MegaScale's baseline, Llama 3, torchtitan and Mist's artifact, with their plans in nnaot's
-words (published_rows.py). Clusters are clusters/published-*.lua: figures of vendors and of NCCL, shares of peaks from other
-measurements, and one figure that is fitted, `half_efficiency`: the share of the 16-bit peak that products reach, which differs by
-power limit and library.
+words (published_rows.py). Clusters are clusters/published-*.lua: figures of vendors, NCCL's choice for collectives, shares of
+peaks from other measurements, and one figure that is fitted, `half_efficiency`: the share of the 16-bit peak that products reach,
+which differs by power limit and library.
 
     tests/bench/published.py sc21 titan               rows whose names begin so; all of them without
     tests/bench/published.py --results FILE           resumes: what FILE has is not computed again; a file is for one build
@@ -16,7 +16,8 @@ decimals: their mean error, with its sign, is then nearest to 0. `other` rows fi
 
 Dropouts are clips, so that layers are recomputed as a whole (paper_models.py), and devices have eight times the memory, as
 nnaot's needs are not the systems'. Compute, comm and idle are means over ranks; the last column is the CPU seconds of planning.
-Measurements in FP8 are listed apart: nnaot has no such steps.
+Measurements in FP8 are listed apart: nnaot has no such steps. MLPerf has no rows: it publishes minutes to a quality, not steps,
+and NVIDIA's results for GPT-3 are in FP8 (EE Times, 26 June 2023).
 """
 
 import statistics

@@ -4,5 +4,5 @@
 return {
   like = "a100:8x8",
   inside = { alpha = 0.6e-6, beta = 1 / 240e9 }, memory = 85.2e9, memory_speed = 1835e9,
-  half_efficiency = 0.71, attention_efficiency = 0.6, prefetch = 27,
+  half_efficiency = 0.71, attention_efficiency = 0.6, prefetch = 27, nccl = true,
 }

@@ -4,5 +4,5 @@
 return {
   like = "h100:16x8",
   inside = { alpha = 0.6e-6, beta = 1 / 371e9 }, memory = 100e9, memory_speed = 2160e9,
-  half_efficiency = 0.5, attention_efficiency = 0.34, prefetch = 27,
+  half_efficiency = 0.5, attention_efficiency = 0.34, prefetch = 27, nccl = true,
 }

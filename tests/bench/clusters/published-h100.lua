@@ -8,5 +8,5 @@
 return {
   like = "h100:2048x8",
   inside = { alpha = 0.6e-6, beta = 1 / 371e9 }, memory = 85.5e9, memory_speed = 3015e9,
-  half_efficiency = 0.74, attention_efficiency = 0.34,
+  half_efficiency = 0.72, attention_efficiency = 0.34, nccl = true,
 }

@@ -9,5 +9,5 @@
 return {
   like = "a100:512x8",
   inside = { alpha = 0.6e-6, beta = 1 / 240e9 }, memory = 85.2e9, memory_speed = 1835e9,
-  half_efficiency = 0.72, attention_efficiency = 0.6, half_comm = true, blocking = true,
+  half_efficiency = 0.72, attention_efficiency = 0.6, half_comm = true, blocking = true, nccl = true,
 }
