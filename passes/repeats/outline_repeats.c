@@ -12,8 +12,8 @@
 // locations from the first occurrence. A call records the positions of its ops in `at`, and their
 // names and locations in `was` (recall.h), for `inline_calls` to restore them.
 //
-// A block with more operands or results than an op may have is not outlined, and existing calls
-// stay.
+// A block with more operands or results than an op may have is not outlined, nor one with ops that
+// are recomputed together or kept in host memory, and existing calls stay.
 
 #include <inttypes.h>
 #include <string.h>
@@ -304,9 +304,17 @@ static int64_t n_ops(const Graph *g) {
   return n;
 }
 
+// The ops of no list that is recomputed or kept in host memory, by id: `was` has no such numbers.
+static bool *unlisted(const Graph *g, Arena *a) {
+  bool *is = arena_array(a, bool, g->n_ops);
+  for_each_op(op, g)
+    is[op->id] = !op->recompute_group && !op->offload_group;
+  return is;
+}
+
 static bool outline_graph(Graph *g, int min, const PassOptions *o, Diag *d) {
   Arena *a = opt_scratch(o);
-  Fold f = {.g = g, .a = a, .d = d, .r = repeats_find(g, min, NULL, a)};
+  Fold f = {.g = g, .a = a, .d = d, .r = repeats_find(g, min, unlisted(g, a), a)};
   if (!f.r->n_blocks) return true;
   f.callee = arena_array(a, Callee, f.r->n_blocks);
   f.slot = arena_array(a, Slot *, g->n_values);
