@@ -26,12 +26,14 @@ static const char *format(char *small, size_t cap, Arena *a, const char *fmt, va
                           int *n) {
   va_list again;
   va_copy(again, args);
-  *n = vsnprintf(small, cap, fmt, again);
-  va_end(again);
+  *n = vsnprintf(small, cap, fmt, args);
   if (*n < 0) BUG("cannot format '%s'", fmt);
-  if ((size_t)*n < cap) return small;
-  char *s = arena_alloc(a, (size_t)*n + 1);
-  vsnprintf(s, (size_t)*n + 1, fmt, args);
+  char *s = small;
+  if ((size_t)*n >= cap) {
+    s = arena_alloc(a, (size_t)*n + 1);
+    vsnprintf(s, (size_t)*n + 1, fmt, again);
+  }
+  va_end(again);
   return s;
 }
 
