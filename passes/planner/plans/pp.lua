@@ -4,7 +4,8 @@
 --     --plan pp=4                  any part of the model on each of 4 stages
 --     --plan pp:9:10:10:11=4       so many layers on each stage, in order
 --
--- What is before the first layer is on the first stage, what follows a layer on the stage of that.
+-- Ops before the first layer are on the first stage, those after a layer on the stage of that layer.
+-- Twice as many numbers as ranks are two stages of each rank, and so on: ranks get them in rounds.
 
 local asked
 
@@ -36,7 +37,7 @@ local function deal()
   return lists
 end
 
--- Whether repeated parts of the evaluation are others than those of training: it has fewer ops.
+-- Whether the evaluation has other layers than training: with fewer ops, others repeat.
 local function differs()
   local n = 0
   for _, number in ipairs(asked) do n = n + number.n end
@@ -47,7 +48,7 @@ function step(axis)
   if not asked or differs() then
     place(axis, size(axis))
   elseif #asked % size(axis) ~= 0 then
-    refuse(asked[#asked], ("%d numbers of layers are for as many stages, not for %d"):format(#asked, size(axis)))
+    refuse(asked[#asked], ("%d numbers of layers cannot be shared evenly by %d ranks"):format(#asked, size(axis)))
   else
     local lists = deal()
     if lists then place(axis, { deal = lists }) end
