@@ -145,7 +145,8 @@ def check_edits(folder):
         ("", "", ["-g", 4], "error: 'factors' returned axes for 2 ranks, and there are 4"),
         ("", "", ["--optimizer", "sgd:momentum=0.9"], "error: this plan was saved for updates by adam, and here they are"),
         ("", "", ["--batch", 15], "note: the plan was saved for a step of 16 rows, not 15"),
-        ("function factors", "micro_batches = 0\nfunction factors", [], "error: 'micro_batches' must be a number of them, not 0"),
+        ("function factors", "micro_batches = 0\nfunction factors", [],
+         "error: 'micro_batches' must be a whole number from 1 to 1048576, not 0"),
         ('{ "dp" }', '{ "d p" }', [], "error: 'factors' returned a name 1 that is not of letters, digits and _"),
     ]:
         mine.write_text(edit(text, old, new) if old else text)

@@ -292,7 +292,7 @@ static const Loc *number_place(const PlanProgram *p, const char *name) {
   return lua_place_of(p->box.arena, p->box.path, p->box.text, no_table, name, 0).loc;
 }
 
-// Reads the global number p->number up to p->n into p->n; 0: there is none.
+// Reads the program's number of the name p->number, at most p->n, into p->n; 0: there is none.
 static int get_number(lua_State *l) {
   PlanProgram *p = lua_touserdata(l, 1);
   int64_t most = p->n;
@@ -301,8 +301,9 @@ static int get_number(lua_State *l) {
   bool there = lua_getfield(l, -1, p->number) != LUA_TNIL;
   p->n = there ? lua_tointegerx(l, -1, &whole) : 0;
   if (there && (!whole || p->n < 1 || p->n > most))
-    return luaL_error(l, "lua:%d: '%s' must be a number of them, not %s",
-                      number_place(p, p->number)->line, p->number, steady_text(l, -1));
+    return luaL_error(l, "lua:%d: '%s' must be a whole number from 1 to %I, not %s",
+                      number_place(p, p->number)->line, p->number, (LUAI_UACINT)most,
+                      steady_text(l, -1));
   return 0;
 }
 
@@ -318,7 +319,7 @@ int64_t program_micro_batches(PlanProgram *p, const Loc **loc) {
 }
 
 int64_t program_peak_bytes(PlanProgram *p, const Loc **loc) {
-  return read_number(p, "peak_bytes", INT64_MAX, loc);
+  return read_number(p, "peak_bytes", INT64_C(1000000000000000000), loc); // as of a cluster
 }
 
 // Memory limit of the calls: state of each op, which later programs reuse, and as much as Lua has.
