@@ -173,6 +173,11 @@ static bool check_values(const Settings *s, Diag *d) {
     if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
       diag_error(d, NULL, "%s cannot be %lld, only %lld to %lld", sizes[i].name,
                  (long long)sizes[i].value, (long long)sizes[i].least, (long long)sizes[i].most);
+  if (s->expert_capacity > 0 && s->expert_capacity < 100) {
+    diag_error(d, NULL, "--expert-capacity %lld loses rows: 100 is their mean",
+               (long long)s->expert_capacity);
+    diag_hint(d, "150 has room for 1.5 times the mean, 0 for the worst routing");
+  }
   // The product is the length of the time axis of the mesh.
   if (s->accumulate >= 1 && s->micro_batches > MAX_DEVICES / s->accumulate)
     diag_error(d, NULL, "--accumulate times --micro-batches is at most %d", MAX_DEVICES);
