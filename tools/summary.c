@@ -363,13 +363,13 @@ static void add_certificate(StrBuf *b, const Summary *s) {
   const Certificate *c = &s->certificate;
   bool known = c->best > 0 && c->bound > 0;
   if (!c->points) return;
-  strbuf_addf(
-      b,
-      "  \"certificate\": {\"points\": %d, \"impossible\": %d, \"unlikely\": %d, "
-      "\"refused\": %d, \"recomputed\": %d, \"tables\": %d, \"estimated\": %d, \"unpriced\": %d, \"built\": %d, "
-      "\"failed\": %d, \"excluded\": %d,\n",
-      c->points, c->impossible, c->unlikely, c->refused, c->recomputed, c->tables, c->estimated, c->unpriced,
-      c->built, c->failed, c->excluded);
+  strbuf_addf(b,
+              "  \"certificate\": {\"points\": %d, \"impossible\": %d, \"unlikely\": %d, "
+              "\"refused\": %d, \"recomputed\": %d, \"tables\": %d, \"estimated\": %d, "
+              "\"unpriced\": %d, \"built\": %d, "
+              "\"failed\": %d, \"excluded\": %d,\n",
+              c->points, c->impossible, c->unlikely, c->refused, c->recomputed, c->tables,
+              c->estimated, c->unpriced, c->built, c->failed, c->excluded);
   strbuf_addf(b,
               "    \"best_ms\": %s, \"priced_ms\": %s, \"bound_ms\": %s, \"gap\": %s, "
               "\"tabled_ms\": %s, \"binds\": %s, \"stopped\": %s},\n",

@@ -13,8 +13,8 @@ static uint64_t stamp_word(uint64_t h, uint64_t word) {
   return h ^ h >> 29;
 }
 
-// `n` bytes; of structs, which are multiples of a word, and of short lists.  In four
-// lanes, since a word waits for the product of the one before it in its lane.
+// `n` bytes; of structs, which are multiples of a word, and of short lists.  In four lanes, since a
+// word waits for the product of the one before it in its lane.
 static uint64_t stamp_bytes(uint64_t h, const void *at, size_t n) {
   const char *byte = at;
   uint64_t word[4], a = h, b = h + 1, c = h + 2;

@@ -11,8 +11,9 @@
 //     m E + (m + p - 1) (max F + max B) + sums and updates
 //
 // with E the words' seconds of a stage and their four transfers. A stage that does a forward and a
-// backward of each micro-batch takes  m (E + max (F + B))  in any order: that is the bound, for the
-// deal with the least maximum. Stage s holds 2 (p - s) - 1 micro-batches.
+// backward of each micro-batch takes  m (E + max (F + B))  in any order: without the transfers,
+// that is the bound, for the deal with the least maximum. Stage s holds 2 (p - s) - 1
+// micro-batches.
 
 #ifndef INTERLACED_H
 #define INTERLACED_H
