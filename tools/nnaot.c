@@ -11,13 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 
 #include "crash.h"
 #include "driver.h"
 #include "explain.h"
+#include "heap.h"
 #include "ir/model_values.h"
 #include "paths/path_store.h"
 #include "planner/plan/plan_texts.h"
@@ -190,18 +188,9 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   return ok;
 }
 
-// Keeps freed memory for the next of many compilations: the system's pages would be cleared again
-// and again.
-static void allocate_in_heap(void) {
-#ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-#endif
-}
-
 int main(int argc, char **argv) {
   crash_watch("nnaot");
-  allocate_in_heap();
+  heap_keep();
   Settings *s = &settings;
   static Strings words; // static: reachable until the end, for leak checkers
   int status = options_parse(&program, argc, argv, &words);

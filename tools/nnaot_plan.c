@@ -28,6 +28,7 @@
 
 #include "base/str.h"
 #include "crash.h"
+#include "heap.h"
 #include "questions.h"
 
 static const Question *const questions[] = {&question_rvd, &question_solve,  &question_schedule,
@@ -40,6 +41,7 @@ static const char *name_of(const Question *q) {
 
 int main(int argc, char **argv) {
   crash_watch("nnaot-plan");
+  heap_keep();
   static Strings words; // static: reachable until the end, for leak checkers
   const Question *q = NULL;
   for (int i = 0; argc > 1 && i < N_QUESTIONS; i++)
