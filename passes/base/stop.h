@@ -1,9 +1,9 @@
-// A wish to end a long computation without its result: the time is over, or the user wants it.
+// A request to end a long computation without its result: its time is over, or the user asks.
 //
 //     Stop stop = {is_late, &clock};
 //     while (...) if (stop_wanted(&stop)) return false;
 //
-// It is asked between the steps of the computation. Once wanted, it stays so.
+// The computation asks between its steps. A request is never withdrawn.
 
 #ifndef STOP_H
 #define STOP_H

@@ -24,7 +24,7 @@ static bool has_all_before(const uint64_t *set, int n) {
   return true;
 }
 
-int *find_groups(const Graph *g, const Op *const *op, int n, Arena *a) {
+int *series_groups(const Graph *g, const Op *const *op, int n, Arena *a) {
   int words = n / BITS + 1, next = 0;
   uint64_t *of = arena_array(a, uint64_t, (size_t)g->n_ops * (size_t)words);
   uint64_t *before = arena_array(a, uint64_t, (size_t)n * (size_t)words);

@@ -15,6 +15,6 @@
 
 // group[i]: 0 if op[i] is in series, else the number of its group. The ops are in the order of the
 // graph.
-int *find_groups(const Graph *g, const Op *const *op, int n, Arena *a);
+int *series_groups(const Graph *g, const Op *const *op, int n, Arena *a);
 
 #endif

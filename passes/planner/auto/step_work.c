@@ -147,7 +147,7 @@ static bool add_op(StepWork *w, Arena *a, const Op *op, WorkPhase phase, const b
 
 // Counts the forwards that are in series, and the others by their groups.
 static void add_series(StepWork *w, const Graph *g, const Op *const *op, int n, Arena *a) {
-  const int *group = find_groups(g, op, n, a);
+  const int *group = series_groups(g, op, n, a);
   int *n_group = arena_array(a, int, (size_t)w->sizes.n + 1);
   bool all = true;
   for (int i = 0; i < n; i++)
