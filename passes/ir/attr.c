@@ -95,11 +95,11 @@ uint64_t attr_hash(uint64_t h, const Attr *a) {
 }
 
 uint64_t attr_bucket(uint64_t h, const Attr *a) {
-  enum { FEW = 4096, STRIDE = 64 };
-  if (a->kind != 'd' || a->data.n <= FEW) return attr_hash(h, a);
+  enum { FEW_BYTES = 4096, WORDS = 64 };
+  if (a->kind != 'd' || a->data.n <= FEW_BYTES) return attr_hash(h, a);
   // Words at equal distances from the first bytes to the last.
   const char *bytes = a->data.at;
-  int64_t step = a->data.n / STRIDE;
+  int64_t step = a->data.n / WORDS;
   h = hash_mix(h, (uint64_t)a->data.n);
   for (int64_t i = 0; i <= a->data.n - 8; i += step)
     h = mix_bytes(h, bytes + i, 8);
