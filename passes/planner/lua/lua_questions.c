@@ -394,6 +394,8 @@ Op *plan_find_op(lua_State *l, const char *node, const char *kind, const char *p
   Op *op =
       op_names_find(plan_names_of(p), node, (TrainPart)k, kind ? (int)known : N_OPS, number, &n);
   const char *what = kind ? kind : n == 1 ? "op" : "ops";
+  if (!op && !n && kind && known == OP_cast)
+    plan_note(l, NULL, "casts follow --dtype: a saved plan has those of its own");
   if (!op && !n)
     FAIL(l, NULL, "no %s of %s comes from the node '%s'", kind ? kind : "op", part, node);
   if (!op)
