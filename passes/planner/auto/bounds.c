@@ -54,20 +54,27 @@ static double least_traffic(const StepWork *w, const Cluster *c, const Point *p)
   return ring_seconds(c, bytes, p->replicas, p->tensor);
 }
 
+// The bytes of gradients that are summed up over micro-batches.
+static double gradient_bytes(const StepWork *w, const Point *p) {
+  if (p->zero > 1 || step_slices(w, p->micro_batches) <= 1) return 0;
+  return own_weights(w, p, w->gradients) / (p->stages * p->tensor);
+}
+
 static double lasting_bytes(const StepWork *w, const Point *p) {
-  double weights = w->weights, states = w->states, gradients = w->gradients;
+  double weights = w->weights, states = w->states;
   // With ZeRO, weights in f32 may be divided as well, beside a whole copy in 16 bits.
   if (p->zero == 1 || p->zero == 2) weights = fmin(weights, w->low_weights + weights / p->replicas);
   if (p->zero == 3) weights /= p->replicas;
   if (p->zero) states /= p->replicas;
-  if (p->zero > 1 || step_slices(w, p->micro_batches) <= 1) gradients = 0;
-  return own_weights(w, p, weights + states + gradients) / (p->stages * p->tensor);
+  return own_weights(w, p, weights + states) / (p->stages * p->tensor) + gradient_bytes(w, p);
 }
 
 Bound bound_find(const StepWork *w, const Cluster *c, const Point *p) {
   double after = least_after(w, c, p);
   LeastWork work = least_work(w, c, p, after);
-  Bound b = {.compute = work.loop / p->stages, .lasting = lasting_bytes(w, p)};
+  Bound b = {.compute = work.loop / p->stages};
+  b.lasting = lasting_bytes(w, p);
+  b.gradients = gradient_bytes(w, p);
   b.after = after / p->stages;
   b.fill = fmax(work.step - b.compute - b.after, 0);
   // One micro-batch without stages: sums run beside backward.

@@ -126,7 +126,7 @@ static void try_savers(const Module *model, const ChooseOptions *o, Arena *a, Au
   try_all(model, o, a, &stages, search, out, NULL);
   if (lacks_memory(out, cuts)) candidates_last(model, o, a, &last);
   try_all(model, o, a, &last, search, out, NULL);
-  try_relief(model, o, a, out);
+  try_relief(model, o, search, a, out);
 }
 
 // Slower plans are tried if nothing else fits as it is; plans with less memory are no help if the

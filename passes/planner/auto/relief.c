@@ -18,23 +18,35 @@ enum { MOST_TRIED = 48, MOST_OPS = 512 };
 
 // A base with a saver, and its next trial.
 typedef struct Variant {
-  int base; // a candidate
-  const Saver *saver;
+  int base;  // a candidate
+  int saver; // its number
   const char *plan;
   int64_t slices; // of the next trial; 0: none
-  double seconds; // at least, expected
-  double bytes;   // at least, expected
+  double seconds; // expected
+  double bytes;   // expected
+  double least;   // bytes that it is not below
   Candidate last; // its last trial, if that was made
 } Variant;
 
 typedef Vec(Variant) Variants;
 
+// The effect of a saver: the least of all bases that were compiled with it and without.
+typedef struct Effect {
+  bool known;    // else no base says
+  double left;   // part of the activations
+  double slower; // seconds, by those of the base
+} Effect;
+
 typedef struct Relief {
   const Module *model;
   const ChooseOptions *o;
+  const AutoSearch *search; // or NULL
   Arena *a;
   Candidates *all;
   int n_bases; // candidates that were there before
+  int *first;  // of each: the first with the same plan
+  Savers savers;
+  Effect *effects[2]; // of each saver, without stages and with
   Variants variants;
   int n_tried;
 } Relief;
@@ -53,7 +65,7 @@ static const Candidate *measured(const Relief *r, int base, int64_t slices) {
   const Candidate *below = NULL, *above = NULL;
   for (int i = base; i < r->n_bases; i++) {
     const Candidate *c = &r->all->at[i];
-    if (!c->made || !is_same_plan(c, &r->all->at[base])) continue;
+    if (!c->made || r->first[i] != r->first[base]) continue;
     if (c->micro_batches <= slices && (!below || c->micro_batches > below->micro_batches))
       below = c;
     if (c->micro_batches > slices && (!above || c->micro_batches < above->micro_batches)) above = c;
@@ -73,20 +85,85 @@ static bool has_rows(const Relief *r, const Candidate *base, int64_t slices) {
          r->o->batch % (p.replicas * slices) == 0;
 }
 
-// Sets the least seconds and bytes of a variant in its micro-batches, by its last trial or else by
-// its base. A pipeline is filled and drained in a part of the time, which is the smaller the more
-// micro-batches there are.
+// Returns the bound of the base's plan in so many micro-batches; none: it is no point.
+static Bound bound_of(const Relief *r, const Candidate *base, int64_t slices) {
+  Point p, same;
+  if (!r->search || !plan_numbers(base->plan, base->ranks, slices, &p)) return (Bound){0};
+  Bound b = auto_bound_of(r->search, &p);
+  // In another order of axes the ranks of a sum have other links.
+  if (!point_of_plan(base->plan, base->ranks, slices, &same)) b.seconds = b.compute;
+  return b;
+}
+
+// Returns the bytes of the plan's activations, and of all that is neither weights nor states:
+// gradients, too, of which it has so many in several micro-batches.
+static double activations_of(const Candidate *c, double gradients, double *rest) {
+  *rest = (double)(c->needs.peak_bytes - c->needs.weight_bytes - c->needs.state_bytes);
+  return fmax(0, *rest - fmin(gradients, (double)c->needs.weight_bytes));
+}
+
+static Effect *effect_of(const Relief *r, int saver, const Candidate *c) {
+  return &r->effects[candidate_stages(c) > 1][saver];
+}
+
+// Sets the expected seconds and bytes of a variant in its micro-batches, by its last trial, or else
+// by its base and the saver's effect on others. A pipeline is filled and drained in a part of the
+// time, which is the smaller the more micro-batches there are.
 static void expect(const Relief *r, Variant *v) {
   bool own = v->last.made;
+  const Saver *saver = &r->savers.at[v->saver];
   const Candidate *c = own ? &v->last : measured(r, v->base, v->slices);
+  const Effect *effect = effect_of(r, v->saver, c);
+  Bound bound = bound_of(r, &r->all->at[v->base], v->slices);
   double part = fmin(1, (double)c->micro_batches / (double)v->slices);
   double ends = (double)(candidate_stages(c) - 1) / (double)c->micro_batches;
-  double weights = (double)c->needs.weight_bytes, states = (double)c->needs.state_bytes;
-  double rest = (double)c->needs.peak_bytes - weights - states;
-  if (!own && v->saver->states) states = 0;
-  if (!own && v->saver->activations) rest = 0;
-  v->seconds = c->seconds * (1 + ends * part) / (1 + ends);
-  v->bytes = weights + states + rest * part;
+  double seconds = c->seconds * (1 + ends * part) / (1 + ends) * (own ? 1 : effect->slower);
+  v->seconds = fmax(seconds, bound.seconds);
+  double rest, activations = activations_of(c, bound.gradients, &rest);
+  double saved = activations * part;
+  if (c->micro_batches != v->slices) rest -= activations * (1 - part);
+  double lasting = (double)c->needs.weight_bytes;
+  if (own || !saver->states) lasting += (double)c->needs.state_bytes;
+  if (own || !saver->activations) saved = 0;
+  v->least = lasting + rest - saved;
+  v->bytes = lasting + rest - saved * (1 - effect->left);
+}
+
+// Notes the effect of a saver, as one plan was compiled without and with it.
+static void note_effect(Relief *r, int saver, const Candidate *without, const Candidate *with) {
+  Effect *e = effect_of(r, saver, without);
+  double gradients = bound_of(r, without, 2).gradients, rest;
+  double before = activations_of(without, gradients, &rest);
+  double after = activations_of(with, gradients, &rest);
+  double left = before > 0 ? fmin(1, after / before) : 1;
+  double slower = fmax(1, with->seconds / without->seconds);
+  *e = (Effect){true, e->known ? fmin(e->left, left) : left,
+                e->known ? fmin(e->slower, slower) : slower};
+}
+
+// Whether the plan is the other one with the saver.
+static bool is_with(const char *plan, const char *base, const char *saver) {
+  size_t n = strlen(base);
+  return !strncmp(plan, base, n) && str_equal(plan + n, saver);
+}
+
+// Notes the effects of savers on the plans that were compiled.
+static void find_effects(Relief *r) {
+  for (int stages = 0; stages < 2; stages++) {
+    r->effects[stages] = arena_array(r->a, Effect, r->savers.n);
+    for (int k = 0; k < r->savers.n; k++)
+      r->effects[stages][k] = (Effect){.slower = 1};
+  }
+  for (int i = 0; i < r->n_bases; i++) {
+    const Candidate *with = &r->all->at[i];
+    if (!with->made || !plan_has_saver(with->plan)) continue;
+    for (int b = 0; b < r->n_bases; b++) {
+      const Candidate *c = &r->all->at[b];
+      if (!c->made || c->micro_batches != with->micro_batches) continue;
+      for (int k = 0; k < r->savers.n; k++)
+        if (is_with(with->plan, c->plan, r->savers.at[k].text)) note_effect(r, k, c, with);
+    }
+  }
 }
 
 // Moves a variant to the least number of micro-batches from `from` on in which it may fit.
@@ -114,39 +191,77 @@ static void move_to_most(const Relief *r, Variant *v) {
     n--;
   v->slices = n;
   expect(r, v);
-  if (v->bytes > memory_of(r, measured(r, v->base, n))) v->slices = 0;
+  if (v->least > memory_of(r, measured(r, v->base, n))) v->slices = 0;
 }
 
-// Whether the candidate is the first of its plan, and has no saver.
+// Finds the first candidate with the plan of each.
+static void find_first(Relief *r) {
+  r->first = arena_array(r->a, int, r->n_bases + 1);
+  for (int i = 0; i < r->n_bases; i++) {
+    int k = 0;
+    while (k < i && !(r->all->at[k].made && is_same_plan(&r->all->at[k], &r->all->at[i])))
+      k++;
+    r->first[i] = k;
+  }
+}
+
+// Whether two plans are the same in all numbers of micro-batches that both were compiled in.
+// Gradients of one micro-batch are not summed up, so that plans which do this in other ways are the
+// same in one.
+static bool is_copy(const Relief *r, int i, int k) {
+  bool any = false;
+  for (int x = i; x < r->n_bases; x++) {
+    const Candidate *c = &r->all->at[x];
+    if (r->first[x] != i || !c->made) continue;
+    for (int y = k; y < r->n_bases; y++) {
+      const Candidate *d = &r->all->at[y];
+      if (r->first[y] != k || !d->made || c->micro_batches != d->micro_batches) continue;
+      if (c->seconds != d->seconds || c->needs.peak_bytes != d->needs.peak_bytes) return false;
+      any |= c->micro_batches > 1 || r->o->micro_batches;
+    }
+  }
+  return any;
+}
+
+// Whether the candidate is the first of its plan, has no saver, and is no copy of an earlier one.
 static bool is_base(const Relief *r, int i) {
   const Candidate *c = &r->all->at[i];
-  if (!c->made || plan_has_saver(c->plan)) return false;
-  for (int k = 0; k < i; k++)
-    if (r->all->at[k].made && is_same_plan(&r->all->at[k], c)) return false;
+  if (!c->made || r->first[i] != i || plan_has_saver(c->plan)) return false;
+  for (int k = 0; k < i; k++) {
+    const Candidate *d = &r->all->at[k];
+    if (d->made && r->first[k] == k && !plan_has_saver(d->plan) && is_copy(r, i, k)) return false;
+  }
   return true;
 }
 
 // Whether the plan was compiled in as many micro-batches, or could not be.
 static bool is_tried(const Relief *r, const char *plan, int64_t slices) {
+  const Candidate same = {.plan = plan, .ranks = r->o->ranks};
   for (int i = 0; i < r->all->n; i++) {
     const Candidate *c = &r->all->at[i];
-    if (c->micro_batches == slices && !c->excluded && str_equal(c->plan, plan)) return true;
+    if (c->micro_batches == slices && !c->excluded && is_same_plan(c, &same)) return true;
   }
   return false;
 }
 
+// Whether some layers or parts of them are recomputed.
+static bool recomputes(const char *plan) {
+  return strstr(plan, "recompute") != NULL;
+}
+
 static void list_variants(Relief *r) {
-  Savers savers = {0};
-  candidates_savers(r->a, &savers);
   for (int i = 0; i < r->n_bases; i++) {
     const char *base = r->all->at[i].plan;
     int programs = 1;
+    if (!is_base(r, i)) continue;
     for (const char *p = base; (p = strchr(p, ',')); p++)
       programs++;
-    for (int k = 0; k < savers.n && is_base(r, i); k++) {
-      Variant v = {.base = i, .saver = &savers.at[k]};
-      if (programs + v.saver->programs > MAX_PLAN) continue;
-      v.plan = str_format(r->a, "%s%s", base, v.saver->text);
+    for (int k = 0; k < r->savers.n; k++) {
+      const Saver *saver = &r->savers.at[k];
+      Variant v = {.base = i, .saver = k};
+      if (programs + saver->programs > MAX_PLAN || (recomputes(base) && recomputes(saver->text)))
+        continue;
+      v.plan = str_format(r->a, "%s%s", base, saver->text);
       vec_push(r->a, &r->variants, v);
     }
   }
@@ -159,7 +274,10 @@ static bool compile(Relief *r, Variant *v) {
   c->worth = least_fitting(r->all);
   r->n_tried++;
   candidate_make(r->model, r->o, r->a, c, NULL);
-  if (c->made) vec_push(r->a, r->all, *c);
+  if (!c->made) return false;
+  vec_push(r->a, r->all, *c);
+  const Candidate *base = measured(r, v->base, v->slices);
+  if (base->micro_batches == v->slices) note_effect(r, v->saver, base, c);
   return c->fits;
 }
 
@@ -204,10 +322,14 @@ static void find_faster(Relief *r) {
   }
 }
 
-void try_relief(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
+void try_relief(const Module *model, const ChooseOptions *o, const AutoSearch *search, Arena *a,
+                Candidates *all) {
   if (!o->limited || choice_ends(o, all)) return;
-  Relief r = {.model = model, .o = o, .a = a, .all = all, .n_bases = all->n};
   if (any_fits(all) && model->graphs->n_ops > MOST_OPS) return;
+  Relief r = {.model = model, .o = o, .search = search, .a = a, .all = all, .n_bases = all->n};
+  candidates_savers(a, &r.savers);
+  find_first(&r);
+  find_effects(&r);
   list_variants(&r);
   if (!any_fits(all)) find_any(&r);
   if (any_fits(all)) find_faster(&r);
