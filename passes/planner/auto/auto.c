@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "bounds.h"
+#include "candidates.h"
 #include "cost/cost.h"
 #include "estimate.h"
 #include "evaluate.h"
@@ -468,7 +469,7 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     if (status == PRICE_unfit && seconds > FAR * worth)
       return exclude(s, str_format(s->a, "it is expected to exceed the memory, and to take %.3f ms",
                                    1e3 * seconds));
-  } else if (has_slow_ones(s, worth)) {
+  } else if (!plan_has_saver(c->plan) && has_slow_ones(s, worth)) {
     return exclude_slow(s, worth);
   }
   return NULL;

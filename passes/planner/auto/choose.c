@@ -14,6 +14,7 @@
 
 #define ALL_WORK 2e9        // of all searches of `auto`: about 10 s at most
 #define EQUAL    (1 - 1e-6) // times another: of two this close the first is taken, which needs less
+enum { MOST_OPS = 1024 };   // of a model that is compiled in a fraction of a second
 
 // Returns the cheapest of those that fit and share the work among at least so many ranks; of equal
 // ones the first.
@@ -83,6 +84,16 @@ static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const
         auto_note(search, &out->at[k]);
     }
   }
+}
+
+// Whether the best plan takes longer than with all its memory: it fits only with the batch in
+// several micro-batches, which fill its stages if it has some, or with recomputation. The search of
+// auto takes both into account, and candidates of large models take seconds each.
+static bool is_cut(const Module *model, const ChooseOptions *o, const Candidate *best) {
+  bool cut = !o->micro_batches && best->micro_batches > 1;
+  if (best->priced <= 0) return cut;
+  if (candidate_stages(best) > 1 || model->graphs->n_ops > MOST_OPS) return false;
+  return o->limited && (cut || plan_has_saver(best->plan));
 }
 
 // Whether a plan with less memory may be the best, though it takes longer.
@@ -159,11 +170,8 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   try_all(model, o, a, &inside, search, out, NULL);
   // Those with stages, if they may be faster.
   if (search) auto_build(search, out);
-  // The best may fit only with the batch in several micro-batches, which also takes longer unless
-  // it has stages.
   int best = cheapest(out);
-  bool cuts = best >= 0 && !o->micro_batches && out->at[best].micro_batches > 1;
-  if (cuts && out->at[best].priced > 0) cuts = false;
+  bool cuts = best >= 0 && is_cut(model, o, &out->at[best]);
   // Pipelines may be faster.
   try_pipelines(model, o, a, search, out);
   try_savers(model, o, a, search, cuts, out);
