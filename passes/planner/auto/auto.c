@@ -96,8 +96,10 @@ static bool is_small(const AutoSearch *s) {
   return s->model->graphs->n_ops <= SMALL_OPS;
 }
 
+// Bounds by tables are corrected as prices are; those of small models are not right.
 static double key_of(const AutoSearch *s, const Priced *p) {
-  double seconds = p->tier == TIER_priced ? corrected(s, &p->at, p->seconds) : p->seconds;
+  bool corrects = p->tier == TIER_priced || (p->tier > TIER_bound && !is_small(s));
+  double seconds = corrects ? corrected(s, &p->at, p->seconds) : p->seconds;
   return fmax(seconds, p->bound.seconds);
 }
 
@@ -475,20 +477,28 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   return NULL;
 }
 
-bool auto_covers(const AutoSearch *s, const Candidates *all) {
+// Returns the best plan so far, if it has stages and is of a point of a large model; or NULL.
+static const Candidate *best_of_space(const AutoSearch *s, const Candidates *all) {
   const Candidate *best = NULL;
   double least = least_fitting(all);
   for (int i = 0; i < all->n && !best; i++)
     if (all->at[i].fits && all->at[i].seconds <= least) best = &all->at[i];
+  if (!best || best->priced <= 0 || is_small(s)) return NULL;
+  // Of a point with a deal of its own, or another one.
+  for (int i = 0; i < s->points.n; i++)
+    if (s->points.at[i].built && str_equal(s->points.at[i].plan, best->plan)) return best;
   Point p;
-  for (int i = 0; best && i < s->points.n && !is_small(s); i++)
-    if (s->points.at[i].built && s->points.at[i].plan &&
-        str_equal(s->points.at[i].plan, best->plan))
-      return fabs(best->seconds / best->priced - 1) <= EXACT;
-  if (!best || best->priced <= 0 || is_small(s) ||
-      !point_of_plan(best->plan, best->ranks, best->micro_batches, &p))
-    return false;
-  return p.stages > 1 && fabs(best->seconds / best->priced - 1) <= EXACT;
+  bool is_point = point_of_plan(best->plan, best->ranks, best->micro_batches, &p);
+  return is_point && p.stages > 1 ? best : NULL;
+}
+
+bool auto_covers(const AutoSearch *s, const Candidates *all) {
+  const Candidate *best = best_of_space(s, all);
+  return best && fabs(best->seconds / best->priced - 1) <= EXACT;
+}
+
+bool auto_has_best(const AutoSearch *s, const Candidates *all) {
+  return s->prices && best_of_space(s, all);
 }
 
 void auto_note(AutoSearch *s, const Candidate *c) {

@@ -53,6 +53,10 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth);
 // other plans with stages are then no better.
 bool auto_covers(const AutoSearch *s, const Candidates *all);
 
+// Whether the best plan is one of the space with stages, by tables: then the space has all numbers
+// of stages with the plans inside of them, and the search has gone through these.
+bool auto_has_best(const AutoSearch *s, const Candidates *all);
+
 // Notes the price of a candidate without stages, for the estimates of others.
 void auto_note(AutoSearch *s, const Candidate *c);
 

@@ -174,10 +174,12 @@ void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, AutoSe
   if (!best || choice_ends(o, all) || (search && auto_covers(search, all))) return;
   double worth = LEAST_GAIN * best->seconds;
   int first = all->n;
-  try_numbers(model, o, a, best->micro_batches, worth, search, all);
+  // The search has gone through these.
+  bool known = search && auto_has_best(search, all);
+  if (!known) try_numbers(model, o, a, best->micro_batches, worth, search, all);
   const Candidate *shape = fastest(all, first, true, 0);
   if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
   try_orders(model, o, a, first, search, all);
   shape = fastest(all, first, true, 0);
-  if (shape->seconds <= MAY_SAVE * worth) try_inside(model, o, a, shape, search, all);
+  if (!known && shape->seconds <= MAY_SAVE * worth) try_inside(model, o, a, shape, search, all);
 }

@@ -13,7 +13,8 @@
 // which change the best number; more plans of that number are tried only if it is near, a search
 // inside of its stages among them. If the number of micro-batches is open, four for each stage are
 // tried as well, or as many as leave rows for the ranks of a stage; if devices differ, also stages
-// of unequal numbers of ranks.
+// of unequal numbers of ranks. If the best is of the space that the search of auto has gone
+// through, with stages by its tables, only other orders of it are tried.
 
 #ifndef PIPELINES_H
 #define PIPELINES_H
