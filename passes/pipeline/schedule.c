@@ -15,6 +15,8 @@
 //     a run   has its segments in the order in which they end
 //     a move  starts at the end of the segment that produces its operand; a rank that only receives it
 //             begins to wait before the first of its own segments that ends later
+//     common  to all stages, such as a mask: each rank runs it right before its first other segment of
+//             the slice, and waits for no other rank
 //
 // So the queues of all ranks are in one order, that of these ends, and every action follows the
 // actions that it waits for: there is no deadlock. The verifier checks that again, without times.
@@ -63,6 +65,7 @@ typedef struct Scheduler {
   int *class_of; // by position in `device`: devices on the same meshes are one class
   int n_classes, n_devices, *device, *first; // `first`: a device of each class
   int *of_class;                             // a position of each class
+  bool *leads; // by segment: a class runs it right before its first other one of the slice
   Vec(Move) move;
   Pipeline *pipeline;
   Blocks *blocks;
@@ -122,6 +125,54 @@ static bool starts_ahead(const Scheduler *s, const Op *op) {
   return move_is_ahead(op) && !(made && s->segments.of[made->id] == s->segments.of[op->id]);
 }
 
+static bool is_on(const Scheduler *s, int segment, int class) {
+  return mesh_has(s->segments.at[segment].mesh, s->first[class]);
+}
+
+// Finds the common forwards that each class may run by itself, without the others: they have no
+// communication, and the class has other segments. As blocks of all devices they would make stages
+// wait for each other in every slice.
+static void find_leading(Scheduler *s) {
+  const Segments *all = &s->segments;
+  for (int i = 0; i < all->n; i++)
+    s->leads[i] = all->at[i].kind == WORK_F && all->at[i].is_common && !all->at[i].is_relay &&
+                  all->at[i].set != s->fit.embedding;
+  for_each_op(op, s->g)
+    if (all->of[op->id] && op_is_collective(op)) s->leads[all->of[op->id] - 1] = false;
+  for (int i = 0; i < s->move.n; i++)
+    if (s->move.at[i].from >= 0) s->leads[s->move.at[i].from] = false;
+  for (int c = 0; c < s->n_classes; c++) {
+    bool has_others = false;
+    for (int i = 0; i < all->n; i++)
+      has_others |= is_on(s, i, c) && !all->at[i].is_common;
+    for (int i = 0; i < all->n && !has_others; i++)
+      s->leads[i] &= !is_on(s, i, c);
+  }
+  // It reads such ones only.
+  const bool *reads = segments_reads(all, s->g, s->arena);
+  for (int i = 0; i < all->n; i++)
+    for (int from = 0; from < all->n; from++)
+      s->leads[i] &= !reads[i * all->n + from] || s->leads[from];
+}
+
+// Gives the time of leading segments to the first forward of each class.
+static void add_leading(const Scheduler *s, double *time) {
+  const Segments *all = &s->segments;
+  double *more = arena_array(s->arena, double, all->n);
+  for (int c = 0; c < s->n_classes; c++) {
+    double sum = 0;
+    int first = 0;
+    for (int i = 0; i < all->n; i++)
+      if (s->leads[i] && is_on(s, i, c)) sum += time[i];
+    while (first < all->n && (all->at[first].is_common || all->at[first].is_relay ||
+                              all->at[first].kind != WORK_F || !is_on(s, first, c)))
+      first++;
+    if (first < all->n) more[first] = fmax(more[first], sum);
+  }
+  for (int i = 0; i < all->n; i++)
+    time[i] = s->leads[i] ? 0 : time[i] + more[i];
+}
+
 static void make_pipeline(Scheduler *s, bool split) {
   const Segments *all = &s->segments;
   Work *work = arena_array(s->arena, Work, all->n);
@@ -139,6 +190,7 @@ static void make_pipeline(Scheduler *s, bool split) {
     else if (!starts_ahead(s, op))
       time[k] += comm_price(prices, op)->cost.seconds;
   }
+  if (s->cluster) add_leading(s, time);
   // Orders are those of ends, and a segment of no time would end together with its predecessors.
   double least = 0;
   for (int i = 0; i < s->segments.n; i++)
@@ -150,7 +202,7 @@ static void make_pipeline(Scheduler *s, bool split) {
     const Segment *k = &all->at[i];
     int *on = arena_array(s->arena, int, s->n_classes);
     work[i] = (Work){.kind = k->kind, .stage = k->stage, .pass = 1, .time = time[i], .device = on};
-    for (int c = 0; c < s->n_classes; c++)
+    for (int c = 0; c < s->n_classes && !s->leads[i]; c++)
       if (mesh_has(k->mesh, s->first[c])) on[work[i].n_devices++] = c;
   }
   find_after(s, work);
@@ -202,6 +254,8 @@ static bool find_timeline(Scheduler *s) {
     if (prices) move.seconds = comm_price(prices, op)->cost.seconds;
     vec_push(s->arena, &s->move, move);
   }
+  s->leads = arena_array(s->arena, bool, s->segments.n);
+  if (!searches) find_leading(s);
   make_pipeline(s, split);
   // Slices go through each segment in order.
   int n = s->segments.n;
@@ -341,7 +395,13 @@ static void write_schedule(const Scheduler *s) {
     if (t->at[c] == t->at[c + 1]) continue;
     for (int i = 0; i < s->n_devices; i++)
       if (s->class_of[i] == c) run.device[run.n_devices++] = s->device[i];
+    bool *begun = arena_array(s->arena, bool, slices);
     for (int i = t->at[c]; i < t->at[c + 1]; i++) {
+      int slice = t->block[i] / s->segments.n;
+      for (int k = 0; k < s->segments.n && !begun[slice]; k++)
+        if (s->leads[k] && is_on(s, k, c))
+          vec_push(a, &run.action, ((Action){.segment = number[k]}));
+      begun[slice] = true;
       for (; at < n_gets && gets[at].rank < rank[t->block[i]]; at++)
         vec_push(a, &run.action, ((Action){.get = s->move.at[gets[at].move].op->out[0]}));
       vec_push(a, &run.action, ((Action){.segment = number[t->block[i] % s->segments.n]}));
