@@ -31,6 +31,37 @@ local function has_weight(op)
   return op.kind == "linear" or op.kind == "conv"
 end
 
+-- Whether the softmax is that of a router, which has experts chosen before it or after it. The ops after it, up to products
+-- with weights, are experts and residual sums to the end of the model, and no attention.
+local function routes(op)
+  local function follow(next)
+    local reached, list = { [op] = true }, { op }
+    for _, at in ipairs(list) do
+      if at.kind == "top_k" or at.kind == "grouped_linear" then return true end
+      for _, other in ipairs(next(at)) do
+        if not reached[other] and not has_weight(other) then
+          reached[other] = true
+          list[#list + 1] = other
+        end
+      end
+    end
+    return false
+  end
+  local function readers(at)
+    local all = {}
+    for _, y in ipairs(at.outputs) do
+      for _, r in ipairs(y.readers) do all[#all + 1] = r.op end
+    end
+    return all
+  end
+  local function producers(at)
+    local all = {}
+    for _, x in ipairs(at.inputs) do all[#all + 1] = x.def end
+    return all
+  end
+  return follow(readers) or follow(producers)
+end
+
 -- Adds `op`, its transitive producers and its transitive readers, up to products with weights. An
 -- op shared by several attentions, such as a mask, belongs to the first.
 local function inner(op, list, seen)
@@ -61,7 +92,7 @@ function model()
   for _, kind in ipairs { "attention", "softmax" } do
     for _, op in ipairs(ops(kind)) do
       local list = {}
-      if not seen[op] and (not among or among[op]) then inner(op, list, seen) end
+      if not seen[op] and (not among or among[op]) and not routes(op) then inner(op, list, seen) end
       if #list > 0 then recompute(list) end
     end
   end
