@@ -22,7 +22,7 @@
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
 // their layers differ too much from each other, and from the ends, for tables to be right: all
 // plans are built that may be the best by their bounds.
-enum { MOST_BUILT = 8, SMALL_OPS = 128, MOST_SMALL = 32 };
+enum { MOST_BUILT = 8, MOST_SMALL = 32 };
 
 // Errors of estimates, as factors: the seconds of those with as many parts
 // of the model, stages or chunks, and the same ZeRO and recomputation; the bytes of those of a

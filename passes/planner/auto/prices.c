@@ -16,7 +16,8 @@
 // Of a table by those borrowed, at least: kernels do not divide exactly.
 #define LENT_BYTES   1.1
 #define LENT_SECONDS 0.99
-#define LEAST_AGAIN  0.9 // of a table's recomputation by that of another shape
+#define LEAST_AGAIN  0.9  // of a table's recomputation by that of another shape
+#define WHOLE        1.01 // of the best deal of units, at most: a deal of whole layers in the plan
 
 // Tables of a shape without recomputation, and at a level. Of what a unit keeps and computes, the
 // level changes about the same part in every shape.
@@ -32,6 +33,7 @@ struct Prices {
   Tables *tables;
   Lenders lenders;
   Stop stop;
+  bool deals_layers; // the texts of plans have deals of layers
   const bool *words; // by unit: it has tables of words; NULL: they cannot be spread over stages
   LevelPair level[N_RECOMPUTE_LEVELS]; // of the first point with the level; or NULL
 };
@@ -47,6 +49,7 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
   }
   Prices *p = arena_one(a, Prices);
   *p = (Prices){.o = o, .work = w, .a = a, .front = front, .stop = choice_stop(o)};
+  p->deals_layers = model->graphs->n_ops > SMALL_OPS;
   TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths, &p->stop};
   p->tables = tables_new(front, &t, a);
   p->words = units_of_words(tables_blocks(p->tables), a);
@@ -90,17 +93,19 @@ static UnitCosts with_waiting(const UnitCosts *units, Arena *a) {
   return out;
 }
 
-// Prices a deal of units to stages.
-static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
-                             double memory, bool timeline, Price *out) {
-  if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
-  Arena *scratch = arena_new();
+// The costs of units as a deal of the point has them.
+static UnitCosts dealt_costs(const Point *at, const UnitCosts *units, bool whole, Arena *a) {
   bool split = staged_traits[point_schedule(at)].split;
   UnitCosts own = *units;
-  if (at->fewest)
-    own = whole_layers(units, split, scratch);
-  else if (at->recompute > RECOMPUTE_none && split)
-    own = with_waiting(units, scratch);
+  if (!at->fewest && at->recompute > RECOMPUTE_none && split) own = with_waiting(units, a);
+  return at->fewest || whole ? whole_layers(&own, split, a) : own;
+}
+
+// Prices the best deal of units, or of whole layers, and finds its text.
+static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts *units, bool whole,
+                              double memory, bool timeline, Price *out) {
+  Arena *scratch = arena_new();
+  UnitCosts own = dealt_costs(at, units, whole, scratch);
   DealProblem problem = {.units = &own,
                          .kind = point_schedule(at),
                          .stages = at->stages,
@@ -110,19 +115,36 @@ static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *
                          .recompute = at->fewest ? at->recompute : RECOMPUTE_none,
                          .per_stage_recompute = at->fewest};
   Deal deal;
-  bool ok = deal_find(&problem, scratch, &deal);
+  bool ok = deal_find(&problem, scratch, &deal), has_text = at->fewest || whole;
   if (ok) out->bound = deal.bound;
   if (ok && timeline)
     ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &out->bytes) &&
          out->bytes <= memory * (1 + 1e-9);
-  if (ok && timeline && at->fewest) {
+  if (ok && timeline && has_text) {
     Point plain = *at;
-    plain.recompute = RECOMPUTE_none;
+    if (at->fewest) plain.recompute = RECOMPUTE_none;
     out->plan = deal_text(point_plan(scratch, &plain), &problem, &deal, p->a);
   }
   arena_free(scratch);
-  if (ok && timeline && at->fewest && !out->plan) return PRICE_refused;
+  if (ok && timeline && has_text && !out->plan) return PRICE_refused;
   return ok ? PRICE_known : PRICE_unfit;
+}
+
+// Prices a deal of units to stages.  With the timeline it is of whole layers if that costs little:
+// such a deal is in the plan's text, so the plan is built as it is priced.  Others are what `place`
+// makes of them.
+static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
+                             double memory, bool timeline, Price *out) {
+  if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
+  PriceStatus status = price_deal(p, at, units, false, memory, timeline, out);
+  if (status != PRICE_known || !timeline || at->fewest || at->chunks > 1 || !p->deals_layers)
+    return status;
+  Price whole = {0};
+  if (price_deal(p, at, units, true, memory, true, &whole) != PRICE_known) return status;
+  if (whole.seconds > out->seconds * WHOLE) return status;
+  whole.bound = out->bound;
+  *out = whole;
+  return PRICE_known;
 }
 
 // The units that are dealt to stages: none if words cannot be spread over these.

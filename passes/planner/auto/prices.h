@@ -6,8 +6,9 @@
 //     some recomputed  such a deal with the units of two tables, and the plan with that deal
 //     without stages   the simulated step of cut-outs, extended to all layers
 //
-// Tables come from the passes, so a price is that of the built plan; it differs if `place`
-// deals otherwise than deal.h.
+// Tables come from the passes, so a price is that of the built plan. With a deal of whole layers it
+// is exact, as the deal is in the plan's text; this is the price unless parts of layers make a much
+// better deal. The price of that differs from the built one if `place` deals otherwise.
 
 #ifndef PRICES_H
 #define PRICES_H
@@ -17,6 +18,10 @@
 #include "step_work.h"
 
 typedef struct Prices Prices;
+
+// Of a small model at most: its candidates are compiled in milliseconds, and its layers differ too
+// much from each other, and from the ends, for tables to be right.
+enum { SMALL_OPS = 128 };
 
 // NULL: the model has no tables.
 Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *w, Arena *a);
@@ -32,7 +37,7 @@ typedef enum PriceStatus {
 typedef struct Price {
   double bound, seconds; // of the closed form; of the timeline, 0 if not asked for
   double bytes;          // of the rank with the most; 0 if not asked for
-  const char *plan;      // with the timeline of a deal that recomputes some layers (deal_text.h)
+  const char *plan;      // with the timeline of a deal that is in its text (deal_text.h)
 } Price;
 
 // With `timeline` also the seconds.
