@@ -137,8 +137,7 @@ static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *
                              double memory, bool timeline, Price *out) {
   if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
   PriceStatus status = price_deal(p, at, units, false, memory, timeline, out);
-  if (status != PRICE_known || !timeline || at->fewest || at->chunks > 1 || !p->deals_layers)
-    return status;
+  if (status != PRICE_known || !timeline || at->fewest || !p->deals_layers) return status;
   Price whole = {0};
   if (price_deal(p, at, units, true, memory, true, &whole) != PRICE_known) return status;
   if (whole.seconds > out->seconds * WHOLE) return status;

@@ -1,18 +1,37 @@
 -- Several stages per rank, which shortens the time until a rank has its first work (Narayanan et al.
 -- 2021).
 --
---     --plan pp_interleaved=8        two chunks of the model on each of 8 ranks
---     --plan pp_interleaved:4=8      four
+--     --plan pp_interleaved=8            two chunks of the model on each of 8 ranks
+--     --plan pp_interleaved:4=8          four
+--     --plan pp_interleaved:3:4:4:3=2    so many layers on each stage, in order: two chunks on each of 2 ranks
 local asked
 
 function numbers(list)
   asked = list
 end
 
+-- So many layers on each stage, as in pp.
+local function deal(axis)
+  local layers_of, chunks = "", #asked // size(axis)
+  for _, number in ipairs(asked) do
+    layers_of = layers_of .. ":" .. number.n
+    if number.first then layers_of = layers_of .. ("@%d-%d"):format(number.first, number.last) end
+  end
+  if #asked % size(axis) ~= 0 or chunks < 2 then
+    local text = "%d numbers of layers are for as many stages, not for two or more on each of %d ranks"
+    refuse(asked[#asked], text:format(#asked, size(axis)))
+    return
+  end
+  schedule("interleaved:" .. chunks)
+  apply("pp" .. layers_of, axis)
+end
+
 function step(axis)
   local chunks = asked and asked[1] or { n = 2 }
-  if asked and #asked > 1 or chunks.first then
-    refuse(asked[#asked], "one number of chunks is for all ranks and layers")
+  if asked and #asked > 1 then
+    deal(axis)
+  elseif chunks.first then
+    refuse(chunks, "one number of chunks is for all ranks and layers")
   elseif chunks.n < 2 then
     refuse(chunks, "interleaved stages have two chunks or more on each rank")
   else
