@@ -29,7 +29,7 @@ enum { MOST_BUILT = 8, MOST_SMALL = 32 };
 // schedule. It corrects the estimates of points like them.
 typedef struct Correction {
   int parts, zero;
-  bool interlaced;
+  bool interlaced, tabled; // by tables, or an estimate
   RecomputeLevel recompute;
   double least;
 } Correction;
@@ -81,14 +81,24 @@ static Correction *find_correction(const AutoSearch *s, const Point *p) {
   return NULL;
 }
 
+static bool is_tabled(const AutoSearch *s, const Point *p) {
+  return s->prices && prices_has_units(s->prices, p);
+}
+
 // Points that are like none that was built are expected to miss their price as the plans of two
-// kinds do, at least: then the tables lack something that all of them have.
+// kinds do, at least: then the tables lack something that all of them have. Estimates miss by other
+// causes.
 static double corrected(const AutoSearch *s, const Point *p, double seconds) {
   const Correction *c = find_correction(s, p);
-  double least = s->seconds.n > 1 ? INFINITY : 1;
-  for (int i = 0; i < s->seconds.n; i++)
+  if (c) return seconds * c->least;
+  double least = INFINITY;
+  int n = 0;
+  for (int i = 0; i < s->seconds.n; i++) {
+    if (s->seconds.at[i].tabled != is_tabled(s, p)) continue;
     least = fmin(least, s->seconds.at[i].least);
-  return seconds * (c ? c->least : fmax(least, 1));
+    n++;
+  }
+  return n > 1 ? seconds * fmax(least, 1) : seconds;
 }
 
 // Whether candidates are compiled in milliseconds: then more are, and searches in any case.
@@ -244,6 +254,7 @@ static void note_built(AutoSearch *s, const Point *p, double expected, const Can
              (Correction){.parts = p->stages * p->chunks,
                           .zero = p->zero,
                           .interlaced = p->kind == POINT_interlaced,
+                          .tabled = is_tabled(s, p),
                           .recompute = p->recompute,
                           .least = seconds});
   // Estimates of bytes are of plans without recomputation.

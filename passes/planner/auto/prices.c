@@ -155,7 +155,7 @@ static int dealt_units(const Prices *p, const Point *at) {
   return p->words ? n - words : 0;
 }
 
-static bool has_units(const Prices *p, const Point *at) {
+bool prices_has_units(const Prices *p, const Point *at) {
   return at->stages == 1 || dealt_units(p, at) >= at->stages * at->chunks;
 }
 
@@ -196,7 +196,7 @@ static UnitCosts with_level(const UnitCosts *without, const UnitCosts *with, Rec
 
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
   *out = (Price){0};
-  if (!has_units(p, at)) return PRICE_unknown;
+  if (!prices_has_units(p, at)) return PRICE_unknown;
   const Table *t = table_of(p, at);
   if (!t) return PRICE_refused;
   double memory = choose_memory(p->o);
@@ -309,13 +309,13 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
     i = find_lender(p, &plain);
   }
   // Points with more stages than units have no price by tables.
-  if (i < 0 && !has_units(p, at) && table_of(p, at)) i = find_lender(p, at);
+  if (i < 0 && !prices_has_units(p, at) && table_of(p, at)) i = find_lender(p, at);
   if (i < 0 || i == before) return PRICE_unknown;
   const Lender lender = p->lenders.at[i], *l = &lender;
   *from = i;
   if (at->recompute > RECOMPUTE_none && !find_level(p, at->recompute, l)) return PRICE_unknown;
   // Parts of units are dealt: stages do the mean at least, and wait for each other.
-  if (at->stages > 1 && !has_units(p, at)) {
+  if (at->stages > 1 && !prices_has_units(p, at)) {
     double mean = borrow_seconds(l, at, p->work, p->o->cluster) / at->stages;
     double waits = borrow_loop(l, at, p->work) * chain_share(p->work, at);
     *bound = LENT_SECONDS * fmax(mean, waits);

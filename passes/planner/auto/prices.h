@@ -40,6 +40,9 @@ typedef struct Price {
   const char *plan;      // with the timeline of a deal that is in its text (deal_text.h)
 } Price;
 
+// Whether the model has a unit for each stage and chunk: else the price is PRICE_unknown.
+bool prices_has_units(const Prices *p, const Point *at);
+
 // With `timeline` also the seconds.
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out);
 
