@@ -148,11 +148,11 @@ static void find_leading(Scheduler *s) {
     for (int i = 0; i < all->n && !has_others; i++)
       s->leads[i] &= !is_on(s, i, c);
   }
-  // It reads such ones only.
+  // It reads such ones only, which are before it.
   const bool *reads = segments_reads(all, s->g, s->arena);
   for (int i = 0; i < all->n; i++)
     for (int from = 0; from < all->n; from++)
-      s->leads[i] &= !reads[i * all->n + from] || s->leads[from];
+      s->leads[i] &= !reads[i * all->n + from] || (from <= i && s->leads[from]);
 }
 
 // Gives the time of leading segments to the first forward of each class.

@@ -147,6 +147,9 @@ PLANS = [
     ("pp", ["gpt_tied", "axial"], [2, 4], ["--micro-batches", 2], [MOVE]),
     ("pp", ["gpt", "axial"], [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_zb_h1=2,dp=2", ["moe", "gpt"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    # Tables of rotary embeddings are common to all stages, which cut them by themselves.
+    ("pp_zb_h2=2,sp=2", ["llama"], [4], ["--micro-batches", 4], [MOVE, SCATTER, GATHER]),
+    ("pp", ["llama"], [2], ["--micro-batches", 4], [MOVE]),
     ("pp_interleaved=2,tp=2", ["gpt", "bert"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("dp=2,pp_zb_v=2", ["vit", "gpt"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interlaced", ["gpt_tied", "vit", "bert"], [4, 2], ["--micro-batches", 4], [MOVE, SUM]),

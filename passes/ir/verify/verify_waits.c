@@ -23,6 +23,7 @@
 // threads with GPUs, and processes that share a GPU, synchronise move by move in the order of their
 // calls, and so do all ranks the first time, when NCCL connects them.
 
+#include "ir/analysis/deferred.h"
 #include "ir/op.h"
 #include "verify.h"
 #include "verify_schedule.h"
@@ -222,8 +223,7 @@ bool verify_waits(Scheduled *s, Diag *d) {
   w.meets = arena_array(s->arena, bool, s->n + 1);
   for_each_op(op, s->g) {
     if (!op->segment || s->mesh[op->segment]->n_devices <= 1) continue;
-    int traits = op_info[op->kind].traits;
-    w.meets[op->segment] |= (traits & COMM) && !(traits & (ACCUMULATES | VIEW)) &&
+    w.meets[op->segment] |= op_meets_others(op) && !(op_info[op->kind].traits & ACCUMULATES) &&
                             (op->kind != OP_move || !move_is_ahead(op));
   }
   for (int i = 0; i < all->run.n; i++)
