@@ -6,11 +6,9 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "point.h"
 
 enum { MOST_NUMBERS = 64 }; // of a program, as in planner/plan/plan.h
-
-static const char *const program[N_RECOMPUTE_LEVELS] = {
-    [RECOMPUTE_attention] = "recompute_attention", [RECOMPUTE_layer] = "recompute"};
 
 UnitCosts whole_layers(const UnitCosts *units, bool splits, Arena *a) {
   UnitCost *unit = arena_array(a, UnitCost, units->n);
@@ -69,7 +67,7 @@ static const char *recompute_text(const DealProblem *p, const Deal *d, Arena *a)
   }
   if (!n_numbers) return "";
   bool all = n_numbers == 1 && is_recomputed[1] && is_recomputed[layers];
-  return str_format(a, ",%s%s=1", program[level], all ? "" : b.at);
+  return str_format(a, ",%s%s=1", recompute_program[level], all ? "" : b.at);
 }
 
 const char *deal_text(const char *plan, const DealProblem *p, const Deal *d, Arena *a) {

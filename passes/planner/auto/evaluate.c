@@ -12,10 +12,10 @@
 #include "planner/search/lives.h"
 #include "planner/search/search.h"
 #include "point.h"
+#include "prices.h"
 #include "redundancy.h"
 
-#define LEAST_WORK 1e6  // of a search, if little is left for all
-enum { FEW_OPS = 128 }; // of a step: it is made in milliseconds, and its estimates are rough
+#define LEAST_WORK 1e6 // of a search, if little is left for all
 
 const char all_same[] = "all ranks do the same";
 
@@ -164,7 +164,7 @@ static Candidate same_again(const Candidate *c) {
 static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a,
                            const Candidate *c, LifetimeCache *lives) {
   const SolutionCache *used = c->searched ? lives->used : NULL;
-  if (model->graphs->n_ops > FEW_OPS || (o->left && *o->left <= 0)) return NULL;
+  if (model->graphs->n_ops > SMALL_OPS || (o->left && *o->left <= 0)) return NULL;
   if (c->worth > 0 && c->seconds > WORTH_TRYING * c->worth) return NULL;
   if (!used || used->all.n != 1 || used->all.at[0].n_nodes > FEW_NODES) return NULL;
   // The search gives them in another compilation.
@@ -304,8 +304,7 @@ static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
   return 0;
 }
 
-// Whether replicas have whole rows in so many micro-batches: passes refuse others.
-static bool has_whole_rows(const ChooseOptions *o, const Candidate *c, int64_t n) {
+bool has_whole_rows(const ChooseOptions *o, const Candidate *c, int64_t n) {
   Point p;
   return !plan_numbers(c->plan, c->ranks, n, &p) || o->batch % (point_row_ranks(&p) * n) == 0;
 }
@@ -347,7 +346,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
   int tried = all->n;
   double worth = c.worth = least_fitting(all);
   // Estimates of searches hold for steps of large models.
-  bool limits = candidate_searches(&c) && !o->plans && model->graphs->n_ops > FEW_OPS;
+  bool limits = candidate_searches(&c) && !o->plans && model->graphs->n_ops > SMALL_OPS;
   if (limits) c.wanted = WORTH_TRYING * worth;
   candidate_make(model, o, a, &c, kept);
   vec_push(a, all, c);

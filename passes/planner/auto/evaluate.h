@@ -32,6 +32,9 @@ const char *first_error(Arena *a, const char *text);
 bool any_fits(const Candidates *all);
 // Returns the seconds of the cheapest that fits; 0: none does.
 double least_fitting(const Candidates *all);
+// Whether the ranks with rows of their own have whole ones in so many micro-batches: passes refuse
+// others.
+bool has_whole_rows(const ChooseOptions *o, const Candidate *c, int64_t n);
 // Whether the best so far is to be taken, as there is one.
 bool choice_ends(const ChooseOptions *o, const Candidates *all);
 // The same for passes, during a compilation.

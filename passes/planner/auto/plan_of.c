@@ -21,7 +21,7 @@ static const char *const inner_program[N_POINT_INNERS] = {"sp", "vp", "tp"};
 static const char *const replicas_program[] = {"dp", "zero1", "zero2", "zero3"};
 static const char *const experts_program[] = {"ep"};
 static const char *const context_program[N_POINT_CONTEXTS] = {"cp", "cp_a2a"};
-static const char *const recompute_program[N_RECOMPUTE_LEVELS] = {
+const char *const recompute_program[N_RECOMPUTE_LEVELS] = {
     [RECOMPUTE_attention] = "recompute_attention", [RECOMPUTE_layer] = "recompute"};
 enum { N_ZEROS = sizeof replicas_program / sizeof *replicas_program };
 

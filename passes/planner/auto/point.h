@@ -62,6 +62,9 @@ bool point_equal(const Point *p, const Point *q);
 
 StagedKind point_schedule(const Point *p);
 
+// The programs of recomputation; NULL: of RECOMPUTE_none.
+extern const char *const recompute_program[N_RECOMPUTE_LEVELS];
+
 // The plan as in --plan: see plan_of.c.
 const char *point_plan(Arena *a, const Point *p);
 // Reads the point of a plan's text. False: the text has a program that a point cannot express, or

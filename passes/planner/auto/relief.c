@@ -79,10 +79,7 @@ static double memory_of(const Relief *r, const Candidate *c) {
 
 // Whether replicas of the base have whole rows in so many micro-batches.
 static bool has_rows(const Relief *r, const Candidate *base, int64_t slices) {
-  Point p;
-  if (r->o->batch % slices != 0) return false;
-  return !plan_numbers(base->plan, base->ranks, slices, &p) ||
-         r->o->batch % (p.replicas * slices) == 0;
+  return r->o->batch % slices == 0 && has_whole_rows(r->o, base, slices);
 }
 
 // Returns the bound of the base's plan in so many micro-batches; none: it is no point.
