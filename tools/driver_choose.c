@@ -318,8 +318,8 @@ static void warn_unpriced(const Settings *s, const Cluster *c, Diag *d) {
                  name);
 }
 
-// Records an open choice, and says how good it is. *chosen: what to compile; -1: what was asked
-// for. False, after errors: no plan fits.
+// Records an open choice, and says how good it is. *chosen: the candidate to compile;
+// -1: the requested plan. False, after errors: no plan fits.
 static bool note_open(Common *common, const ChooseOptions *o, const Candidates *all, int *chosen,
                       Diag *d) {
   const Settings *s = common->s;

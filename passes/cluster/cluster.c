@@ -80,7 +80,7 @@ const Cluster *cluster_read_named(Arena *a, const char *text, const Loc *loc, Di
     c->name = str_copy(a, text);
     c->nodes = CLUSTER_UNSIZED / c->per_node; // unless a size follows
     if (!measured) c->half_efficiency = 0;
-    // To compare with measured steps: what NCCL costs, too.
+    // Measured steps have the collectives of NCCL, too.
     c->nccl = c->pat = measured;
     // NAME:NODESxPER_NODE overrides both numbers.
     if (colon && !read_sizes(colon + 1, c)) {

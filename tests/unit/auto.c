@@ -77,7 +77,7 @@ static const char *word_model(Arena *a, int words, int width, int layers) {
   return b.at;
 }
 
-// A problem: a model, and what its plans are for.
+// A problem: a model, the devices of its plans, and their options.
 typedef struct Problem {
   Arena *a;
   const char *text; // of the model
@@ -398,7 +398,7 @@ static void choices_end_within_a_compilation(void **state) {
       stopped += all.at[i].stopped;
       assert_false(all.at[i].stopped && all.at[i].made);
     }
-    // What was not compiled to its end is the last.
+    // A candidate that was not compiled to its end is the last.
     assert_true(stopped <= 1);
     n_stopped += stopped;
   }
@@ -424,8 +424,8 @@ static const StepWork *work_of(Problem *p, const Module *m) {
   return work;
 }
 
-// Compares what points borrow with what their own tables say, in the order of the space or the
-// opposite one, in which each has other lenders. Returns how many bounds are above.
+// Compares bounds that points borrow with those of their own tables, in the order of the space or
+// the opposite one, in which each has other lenders. Returns how many bounds are above.
 static int count_wrong_loans(Problem *p, const Module *m, const ChooseOptions *o, bool reverse,
                              int *n_borrowed) {
   const StepWork *work = work_of(p, m);

@@ -85,7 +85,7 @@ static void little_is_done_for_ranks_that_do_the_same(void **state) {
   assert_true(few.left < many.left / 10);
 }
 
-// If the same plan in fewer micro-batches needed what its search had seen, more memory is no help.
+// If the same plan needed the expected bytes in fewer micro-batches, more memory is no help.
 static void nothing_more_is_tried_where_estimates_are_exact(void **state) {
   (void)state;
   Round none = {.nothing = true, .work = 1e6}, found = {.seen = 90e9, .needs = 90e9, .work = 1e6};

@@ -33,8 +33,8 @@
 // If memory is short, a search runs several times and assumes more or less of it, as the needs of
 // its plans are only known after compilation (memory_budget.h). It also runs again with less memory
 // if all ranks do the same under its plan; but not if less memory would have to make it faster.
-// In fewer micro-batches such a plan may have needed what its search had seen: then a search that
-// finds nothing is not repeated with more memory. A search of a large model ends when its bound is
+// If such a plan needed the expected bytes in fewer micro-batches, a search that finds nothing is
+// not repeated with more memory. A search of a large model ends when its bound is
 // above the best plan so far.
 //
 // Without a named plan, all searches together have one budget of work, counted instead of timed,

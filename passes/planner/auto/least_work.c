@@ -66,7 +66,7 @@ static Unit unit_of(const StepWork *w, const Cluster *c, const Point *p, const P
   return u;
 }
 
-// All sizes of products, and what they take together.
+// All sizes of products, and their seconds together.
 typedef struct Units {
   const StepWork *w;
   const Unit *at; // [sizes]
@@ -130,7 +130,7 @@ static double mean_bound(const Units *all, double after, int stages) {
 // -- Deals of products in series -----------------------------------------------------------------
 
 // Whether products in series can be dealt to stages that end by `limit`. A stage that takes all
-// that it can leaves the least to others, and what is before a product in time does not depend on
+// that it can leaves the least to others, and the time before a product does not depend on
 // deals.
 static bool can_end_by(const Units *all, bool split, int stages, double limit) {
   double before = 0, own = 0, next_before = 0;

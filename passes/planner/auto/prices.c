@@ -19,8 +19,8 @@
 #define LEAST_AGAIN  0.9  // of a table's recomputation by that of another shape
 #define WHOLE        1.01 // of the best deal of units, at most: a deal of whole layers in the plan
 
-// Tables of a shape without recomputation, and at a level. Of what a unit keeps and computes, the
-// level changes about the same part in every shape.
+// Tables of a shape without recomputation, and at a level. The level changes about the same part of
+// a unit's saved bytes and seconds in every shape.
 typedef struct LevelPair {
   const Table *without, *with;
 } LevelPair;
@@ -131,8 +131,8 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
 }
 
 // Prices a deal of units to stages.  With the timeline it is of whole layers if that costs little:
-// such a deal is in the plan's text, so the plan is built as it is priced.  Others are what `place`
-// makes of them.
+// such a deal is in the plan's text, so the plan is built as it is priced.  `place` makes the
+// others.
 static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
                              double memory, bool timeline, Price *out) {
   if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
