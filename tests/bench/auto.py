@@ -89,7 +89,7 @@ class Bench:
         model, loss, batch = self.models[row.model]
         command = [BUILD / "bin" / "nnaot", model, "-g", row.ranks, "--cluster", row.cluster_text(), "--plan",
                    plan_text(plan, self.folder), "--loss", loss, "--optimizer", "adamw", "--dtype", row.dtype,
-                   "--target", row.target, *row.more]
+                   "--target", row.target, *(row.auto_flags if plan == "auto" else [])]
         command += ["--batch", row.batch] if batch else []
         command += ["--micro-batches", micro_batches] if micro_batches else []
         command += ["--search-seconds", self.o.search_seconds] if self.o.search_seconds else []

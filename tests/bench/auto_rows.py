@@ -45,7 +45,7 @@ class Row:
     experts: list = field(default_factory=list)
     dtype: str = "bf16"
     target: str = "cuda"
-    more: tuple = ()  # flags of the row
+    auto_flags: tuple = ()  # of auto: the plans of experts have their own slots
 
     def write(self, folder):
         return self.make(folder)
@@ -56,7 +56,7 @@ class Row:
         return str(file) if file.exists() else f"{self.cluster}:{math.ceil(self.ranks / 8)}x{min(8, self.ranks)}"
 
     def key(self):
-        return " ".join(map(str, (self.model, self.batch, self.dtype, "-g", self.ranks, self.cluster, *self.more)))
+        return " ".join(map(str, (self.model, self.batch, self.dtype, "-g", self.ranks, self.cluster, *self.auto_flags)))
 
 
 def onnx(kind, loss=NEXT, module="large_models", **sizes):
@@ -136,16 +136,16 @@ def llama3():
 
 def moe():
     """Experts have slots for 1.5 times the mean; auto may take as many."""
-    more = ("--expert-capacity", 150)
+    slots = ("--expert-capacity", 150)
     yield Row("mixtral-64", *onnx("mixtral", module="auto_models"), 256, 64, "h100", [
         *experts(MCORE, (interleaved(8, 4, "zero1=2,ep:150=8"), 16), ("pp=4,zero1=2,ep:150=8", 16)),
         *experts(HAND, ("pp=4,zero1=2,ep:150=8,recompute=1", 16), ("zero3=8,ep:150=8,recompute=1", 4),
-                 ("pp=4,zero1=2,sp=8", 128))], more=more)
+                 ("pp=4,zero1=2,sp=8", 128))], auto_flags=slots)
     yield Row("deepseek-v3-2048", *onnx("deepseek", module="auto_models"), 15360, 2048, "h100", [
         *experts(DEEPSEEK, ("pp_dualpipe=16,zero1=2,ep:150=64", 120)),
         *experts(BRIDGE, (interleaved(4, 8, "zero1=2,ep:150=64,sp=2"), 120)),
         *experts(HAND, ("pp=16,zero1=2,ep:150=64,recompute=1", 120),
-                 ("pp_zb_h1=16,zero1=2,ep:150=64,recompute=1", 120))], more=more)
+                 ("pp_zb_h1=16,zero1=2,ep:150=64,recompute=1", 120))], auto_flags=slots)
 
 
 def vit():
