@@ -226,7 +226,8 @@ static void say_certificate(const Certificate *c, const char *plan, int64_t micr
   if (!c->points || c->best <= 0 || c->bound <= 0) return;
   double least = c->priced > 0 && c->priced < c->best ? c->priced : c->best;
   fprintf(stderr, "%s in %" PRId64 " micro-batch%s: %.4g ms; of %d points of the space ", plan,
-          micro_batches, micro_batches == 1 ? "" : "es", 1e3 * c->best, c->points + c->recomputed);
+          micro_batches, micro_batches == 1 ? "" : "es", 1e3 * c->best, c->points);
+  if (c->recomputed) fprintf(stderr, "and %d with recomputation ", c->recomputed);
   if (c->unpriced)
     fprintf(stderr, "%d that may be better have no price, ", c->unpriced);
   else
