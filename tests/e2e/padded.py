@@ -54,16 +54,27 @@ def tensors(path):
     return found
 
 
+def norm(values):
+    return sum(v * v for v in values) ** 0.5
+
+
 def apart(got, want):
     """The largest relative difference of the norms; shapes must be equal.  NaN counts as infinite."""
     worst = 0.0
     for name, (shape, values) in want.items():
         if name not in got or got[name][0] != shape:
             return float("inf")
-        size = sum(v * v for v in values) ** 0.5
-        d = sum((g - v) ** 2 for g, v in zip(got[name][1], values)) ** 0.5 / max(size, 1e-30)
+        d = norm(g - v for g, v in zip(got[name][1], values)) / max(norm(values), 1e-30)
         worst = max(worst, d if d == d else float("inf"))
     return worst
+
+
+def apart_together(got, want):
+    """The same of all weights as one vector."""
+    if apart(got, want) == float("inf"):
+        return float("inf")
+    d = norm(g - v for name in want for g, v in zip(got[name][1], want[name][1]))
+    return d / norm(v for shape, values in want.values() for v in values)
 
 
 def check_plan(folder, model, plan, ranks, flags, dtype, weight):
@@ -73,11 +84,20 @@ def check_plan(folder, model, plan, ranks, flags, dtype, weight):
     losses = {e: train(folder, e, model, extra=["--save", files[e][0], "--export", files[e][1]]) for e in (one, exe)}
     d = worst_difference(losses[exe], losses[one])
     check(f"{what}: losses differ by {d}", d < LIMIT[dtype])
-    d = apart(tensors(files[exe][0]), tensors(files[one][0]))
-    check(f"{what}: saved weights differ by {d}", d < 2 * LIMIT[dtype] if dtype == "f32" else d < 0.1)
+    got, want = tensors(files[exe][0]), tensors(files[one][0])
+    if dtype == "f32":
+        d = apart(got, want)
+        check(f"{what}: saved weights differ by {d}", d < 2 * LIMIT[dtype])
+    else:
+        # The sign of a gradient near zero is rounding, and Adam makes a whole step of it: one of 16 elements of a bias
+        # is 0.14 of its norm.
+        d = apart_together(got, want)
+        check(f"{what}: saved weights differ by {d}", d < LIMIT[dtype] / 10)
+        d = apart({weight: got[weight]}, {weight: want[weight]})
+        check(f"{what}: '{weight}' differs by {d}", d < LIMIT[dtype] / 20)
     # The exported model has as many bytes, and those of the saved weight.
     check(f"{what}: the exported model has another size", files[exe][1].stat().st_size == files[one][1].stat().st_size)
-    shape, values = tensors(files[exe][0])[weight]
+    shape, values = got[weight]
     check(f"{what}: '{weight}' is not in the exported model",
           struct.pack(f"<{len(values)}f", *values) in files[exe][1].read_bytes(), shape)
     # The table is split: each rank has its share of the padded rows.
