@@ -34,8 +34,8 @@
 //         …
 //
 // Parts of L lines repeat if line k has the form of line k + L.  Candidates for L are distances
-// between lines with equal forms of the lines that follow.  Parts end where forms change, or where
-// a number stops growing evenly, which needs no table.  Of all loops the one that saves most text
+// between lines with equal forms of the lines that follow.  Parts end as forms change, or as
+// a number stops growing evenly: it needs no table then.  Of all loops the one that saves most text
 // is made first, then those before and after it.
 
 #include <inttypes.h>

@@ -168,7 +168,7 @@ typedef struct Check {
   CodeText *at_code;
   int at_graph;
   int64_t number;
-  // The preparation of a launch whose ops have named their values, or NULL.
+  // The preparation of a launch after its ops have named their values, or NULL.
   const PrepCall *named;
   // The function and the op at the cursor, for messages.
   const char *function;

@@ -70,7 +70,7 @@ static const Layout *layout_as_is(Comm *c, const Value *v, const Type *whole, co
   return module_move_stays(c->m, whole, have, l) ? l : NULL;
 }
 
-// Whether a layout has partial sums on an axis where the other has none: they cannot come back.
+// Whether an axis has partial sums in the first layout alone: they cannot come back.
 static bool splits_sums(const Layout *from, const Layout *want) {
   for (int a = 0; from->mesh == want->mesh && a < want->n_axes; a++)
     if (want->axis[a].kind == SBP_P && from->axis[a].kind != SBP_P) return true;

@@ -13,6 +13,13 @@
 
 enum { RANKS = 4, ROWS = 16, SLICES = 2 };
 
+// Ends a model with the sum of squares of the last layer; returns its text.
+static const char *squares_of(StrBuf *b, int last) {
+  strbuf_addf(b, "  %%q = mul %%h%d, %%h%d\n  %%l = reduce_sum %%q axes=[0,1]\n", last, last);
+  strbuf_add(b, "  return output \"loss\" %l\n}\n");
+  return b->at;
+}
+
 // A chain of products and GELUs: x (rows, width), `layers` of them, and the sum of squares.
 static const char *chain(Arena *a, const int *width, int layers) {
   StrBuf b = {.arena = a};
@@ -25,10 +32,7 @@ static const char *chain(Arena *a, const int *width, int layers) {
   for (int i = 0; i < layers; i++)
     strbuf_addf(&b, "  %%p%d = linear %%%s, %%w%d\n  %%h%d = gelu %%p%d\n", i,
                 i ? str_format(a, "h%d", i - 1) : "x", i, i, i);
-  strbuf_addf(&b, "  %%q = mul %%h%d, %%h%d\n  %%l = reduce_sum %%q axes=[0,1]\n", layers - 1,
-              layers - 1);
-  strbuf_add(&b, "  return output \"loss\" %l\n}\n");
-  return b.at;
+  return squares_of(&b, layers - 1);
 }
 
 // A chain of mixtures: each row goes to one of `experts` products.
@@ -50,10 +54,7 @@ static const char *mixtures(Arena *a, int width, int experts, int layers) {
                 "  %%y%d = grouped_linear %%w%d, %%%s, %%e%d\n  %%h%d = gelu %%y%d\n",
                 i, x, i, i, i, i, i, i, i, ROWS, i, i, x, i, i, i);
   }
-  strbuf_addf(&b, "  %%q = mul %%h%d, %%h%d\n  %%l = reduce_sum %%q axes=[0,1]\n", layers - 1,
-              layers - 1);
-  strbuf_add(&b, "  return output \"loss\" %l\n}\n");
-  return b.at;
+  return squares_of(&b, layers - 1);
 }
 
 // Layers between a table of words, by which rows are looked up, and the product of their logits.

@@ -88,7 +88,7 @@ static Node branches(Writer *w, Node x) {
   return of_two(w, random_below(&w->state, 2) ? "mul" : "add", left, right);
 }
 
-// One head, whose scores are written out.
+// One head of attention, op by op.
 static Node attention(Writer *w, Node x) {
   int width = any_width(w);
   Node q = product(w, x, width), k = product(w, x, width), v = product(w, x, width);

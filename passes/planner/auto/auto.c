@@ -448,12 +448,9 @@ static const char *exclude_bound(AutoSearch *s, const Bound *b) {
 
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   Point p;
+  Bound b;
   if (worth <= 0) return NULL;
-  if (plan_numbers(c->plan, c->ranks, c->micro_batches, &p)) {
-    Bound b = bound_find(s->work, s->o->cluster, &p);
-    Point same;
-    // In another order of axes the ranks of a sum have other links.
-    if (!point_of_plan(c->plan, c->ranks, c->micro_batches, &same)) b.seconds = b.compute;
+  if (auto_bound_plan(s, c->plan, c->ranks, c->micro_batches, &p, &b)) {
     double seconds = 0, tabled;
     const char *plan;
     PriceStatus status = PRICE_unknown;
@@ -524,6 +521,15 @@ void auto_note(AutoSearch *s, const Candidate *c) {
 
 Bound auto_bound_of(const AutoSearch *s, const Point *p) {
   return bound_find(s->work, s->o->cluster, p);
+}
+
+bool auto_bound_plan(const AutoSearch *s, const char *plan, int64_t ranks, int64_t micro_batches,
+                     Point *p, Bound *b) {
+  Point same;
+  if (!plan_numbers(plan, ranks, micro_batches, p)) return false;
+  *b = auto_bound_of(s, p);
+  if (!point_of_plan(plan, ranks, micro_batches, &same)) b->seconds = b->compute;
+  return true;
 }
 
 double auto_bound(const AutoSearch *s) {

@@ -37,6 +37,11 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a);
 double auto_bound(const AutoSearch *s);
 
 Bound auto_bound_of(const AutoSearch *s, const Point *p);
+// The numbers of a plan, and its bound. If its axes are in another order than those of a point, the
+// ranks of a sum have other links: then the seconds are those of products. False: it has programs
+// that a point cannot express.
+bool auto_bound_plan(const AutoSearch *s, const char *plan, int64_t ranks, int64_t micro_batches,
+                     Point *p, Bound *b);
 
 // Whether the search runs before the candidates: the model is large, or some plan with stages is
 // estimated to be faster than all without.

@@ -49,8 +49,8 @@ static bool better(const Label *x, const Label *y) {
   return x->back <= y->back && x->ends <= y->ends && x->again <= y->again;
 }
 
-// Labels of a state.  More of them become fewer that are as good as two: still a bound.  Of long
-// models whose stages recompute there are hardly any that are not better than another.
+// Labels of a state.  More of them become fewer that are as good as two: still a bound.  If
+// stages of long models recompute, few labels are no better than another.
 enum { MOST_LABELS = 16, FEW_LABELS = 3, LONG = 64 };
 
 static int most_labels(const Dealer *d) {

@@ -106,7 +106,7 @@ static double mean_of_stages(const Units *all, double r, int stages, double left
   double first_weight = stage_weight(r, stages), series = 0, others = all->alone;
   for (int i = 0; i < all->w->sizes.n; i++) {
     const Unit *u = &all->at[i];
-    // The least is on the last stage, or on the first, whose forwards all others wait for.
+    // The least is on the last stage, or on the first: all others wait for its forwards.
     double f = u->forward / r, first = f + (u->loop - f) * first_weight;
     series += u->n_series * fmin(u->loop, first);
     others += (u->n - u->n_series) * u->loop;

@@ -84,11 +84,9 @@ static bool has_rows(const Relief *r, const Candidate *base, int64_t slices) {
 
 // Returns the bound of the base's plan in so many micro-batches; none: it is no point.
 static Bound bound_of(const Relief *r, const Candidate *base, int64_t slices) {
-  Point p, same;
-  if (!r->search || !plan_numbers(base->plan, base->ranks, slices, &p)) return (Bound){0};
-  Bound b = auto_bound_of(r->search, &p);
-  // In another order of axes the ranks of a sum have other links.
-  if (!point_of_plan(base->plan, base->ranks, slices, &same)) b.seconds = b.compute;
+  Point p;
+  Bound b = {0};
+  if (r->search) auto_bound_plan(r->search, base->plan, base->ranks, slices, &p, &b);
   return b;
 }
 

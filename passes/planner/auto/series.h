@@ -4,9 +4,8 @@
 //            ├─ k ─┤
 //            └─ v ─┘
 //
-// A stage has ops whose operands come from itself or earlier stages. So stages that have products
-// in series run a micro-batch one after the other, and one without has products of one group at
-// most.
+// Ops of a stage read values of the stage or of earlier ones. So stages that have products in
+// series run a micro-batch one after the other, and one without has products of one group at most.
 
 #ifndef SERIES_H
 #define SERIES_H

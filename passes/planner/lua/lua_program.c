@@ -236,14 +236,14 @@ static int call_step(lua_State *l) {
   return 0;
 }
 
-// numbers(list of {n=, first=, last=})
+// numbers(list of {n=, first=, last=, text=})
 static int call_numbers(lua_State *l) {
   const PlanProgram *p = lua_touserdata(l, 1);
   push_own_function(l, "numbers");
   lua_createtable(l, p->call->n, 0);
   for (int i = 0; i < p->call->n; i++) {
     const PlanNumber *number = &p->call->at[i];
-    lua_createtable(l, 0, 3);
+    lua_createtable(l, 0, 5);
     lua_pushinteger(l, number->n);
     lua_setfield(l, -2, "n");
     if (number->first) {
@@ -252,6 +252,12 @@ static int call_numbers(lua_State *l) {
       lua_pushinteger(l, number->last);
       lua_setfield(l, -2, "last");
     }
+    if (number->first)
+      lua_pushfstring(l, "%I@%I-%I", (lua_Integer)number->n, (lua_Integer)number->first,
+                      (lua_Integer)number->last);
+    else
+      lua_pushfstring(l, "%I", (lua_Integer)number->n);
+    lua_setfield(l, -2, "text");
     lua_pushinteger(l, number->column);
     lua_setfield(l, -2, "column");
     lua_rawseti(l, -2, i + 1);

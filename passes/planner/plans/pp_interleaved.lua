@@ -13,10 +13,7 @@ end
 -- So many layers on each stage, as in pp.
 local function deal(axis)
   local layers_of, chunks = "", #asked // size(axis)
-  for _, number in ipairs(asked) do
-    layers_of = layers_of .. ":" .. number.n
-    if number.first then layers_of = layers_of .. ("@%d-%d"):format(number.first, number.last) end
-  end
+  for _, number in ipairs(asked) do layers_of = layers_of .. ":" .. number.text end
   if #asked % size(axis) ~= 0 or chunks < 2 then
     local text = "%d numbers of layers are for as many stages, not for two or more on each of %d ranks"
     refuse(asked[#asked], text:format(#asked, size(axis)))

@@ -4,10 +4,7 @@
 local layers_of = "" -- the numbers of pp
 
 function numbers(list)
-  for _, number in ipairs(list) do
-    layers_of = layers_of .. ":" .. number.n
-    if number.first then layers_of = layers_of .. ("@%d-%d"):format(number.first, number.last) end
-  end
+  for _, number in ipairs(list) do layers_of = layers_of .. ":" .. number.text end
 end
 
 function step(axis)

@@ -14,10 +14,7 @@ local pieces    -- coshard with its numbers, or nil: the model is in pieces alre
 
 function numbers(list)
   pieces = "coshard"
-  for _, number in ipairs(list) do
-    pieces = pieces .. ":" .. number.n
-    if number.first then pieces = pieces .. ("@%d-%d"):format(number.first, number.last) end
-  end
+  for _, number in ipairs(list) do pieces = pieces .. ":" .. number.text end
 end
 
 function model()
