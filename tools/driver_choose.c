@@ -16,6 +16,7 @@
 #include "cost/cost.h"
 #include "driver.h"
 #include "interrupt.h"
+#include "ir/analysis/batch_dim.h"
 #include "planner/plan/factoring.h"
 
 bool is_auto(const Settings *s) {
@@ -245,6 +246,12 @@ static bool is_limited(const Settings *s, const Cluster *c) {
   return s->cluster && c->memory > 0;
 }
 
+// The rows of a batch that the model fixes: its inputs have those of all batches of an update.
+static int64_t model_batch(const Settings *s, const Module *m) {
+  int64_t rows = graph_batch_size(m->graphs);
+  return rows > 1 ? rows / s->accumulate : 0;
+}
+
 // The candidates: the requested plan with more and more micro-batches, the plans that follow
 // annotations, or all known plans.
 static ChooseOptions choose_options(Common *common) {
@@ -257,7 +264,7 @@ static ChooseOptions choose_options(Common *common) {
                  run->bisect_limit >= 0;
   ChooseOptions o = {.ranks = s->ranks,
                      .micro_batches = s->is_cut ? s->asked.micro_batches : 0,
-                     .batch = s->batch,
+                     .batch = s->batch ? s->batch : model_batch(s, common->compiled->m),
                      .accumulate = s->accumulate,
                      .expert_capacity = (int)s->expert_capacity,
                      .cluster = cluster,

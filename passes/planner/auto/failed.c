@@ -42,6 +42,25 @@ static bool is_same_reason(const char *x, const char *y) {
   return *x == *y;
 }
 
+// Whether an earlier candidate has the plan of number i and its reason, in other micro-batches.
+static bool is_repeated(const Candidates *all, int i) {
+  const Candidate *c = &all->at[i];
+  for (int k = 0; k < i; k++)
+    if (str_equal(all->at[k].plan, c->plan) && is_same_reason(all->at[k].why, c->why)) return true;
+  return false;
+}
+
+static int count_plans(const Candidates *all) {
+  int n = 0;
+  for (int i = 0; i < all->n; i++) {
+    bool is_new = true;
+    for (int k = 0; k < i && is_new; k++)
+      is_new = !str_equal(all->at[k].plan, all->at[i].plan);
+    n += is_new;
+  }
+  return n;
+}
+
 // "dp, zero1 and zero3": the plans with the same reason as number `first`, or the first few; NULL
 // if an earlier one has that reason.
 static const char *same_reason(Arena *a, const Candidates *all, int first) {
@@ -53,10 +72,10 @@ static const char *same_reason(Arena *a, const Candidates *all, int first) {
   for (int i = 0; i < all->n; i++) {
     if (!is_same_reason(all->at[i].why, why)) continue;
     if (i < first) return NULL;
-    n++;
+    n += !is_repeated(all, i);
   }
   for (int i = first; i < all->n && listed < FEW; i++) {
-    if (!is_same_reason(all->at[i].why, why)) continue;
+    if (!is_same_reason(all->at[i].why, why) || is_repeated(all, i)) continue;
     listed++;
     strbuf_addf(&b, "%s%s", listed == 1 ? "" : listed == n ? " and " : ", ", all->at[i].plan);
   }
@@ -111,7 +130,7 @@ static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, con
   enum { REASONS = 3 };
   int n = 0;
   diag_error(d, NULL, "none of the %d plans tried can be made of this model for %" PRId64 " ranks",
-             all->n, o->ranks);
+             count_plans(all), o->ranks);
   // A reason is reported once, with its plans.
   for (int i = 0; i < all->n; i++) {
     const char *plans = same_reason(a, all, i);

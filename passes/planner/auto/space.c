@@ -25,7 +25,8 @@ static void add_kinds(const SpaceOptions *o, Arena *a, const Point *p, Points *o
     Point q = *p;
     q.kind = (PointKind)kind;
     q.chunks = kind == POINT_interleaved ? 2 : 1;
-    if (kind != POINT_1f1b && (q.stages == 1 || q.micro_batches == 1)) continue;
+    // Other kinds than 1F1B gain in full stages alone.
+    if (kind != POINT_1f1b && (q.stages == 1 || q.micro_batches < q.stages)) continue;
     // Chunks run in rounds of as many micro-batches as there are stages.
     if (q.chunks > 1 && !divides(q.stages, q.micro_batches)) continue;
     if (q.stages * q.chunks > o->units) continue;
@@ -35,7 +36,7 @@ static void add_kinds(const SpaceOptions *o, Arena *a, const Point *p, Points *o
 }
 
 // Adds the numbers of ranks with every number of micro-batches. Fewer than stages leave ranks idle
-// most of the time.
+// most of the time, which may still be the fastest for ops that one row fills as little as two.
 static void add_slices(const SpaceOptions *o, Arena *a, Point p, Points *out) {
   enum { MOST_SLICES = 512 }; // as experts have them
   int64_t rows = o->rows / point_row_ranks(&p);
@@ -44,7 +45,6 @@ static void add_slices(const SpaceOptions *o, Arena *a, Point p, Points *out) {
   if (o->rows > 0 && !divides(point_row_ranks(&p), o->rows)) return;
   for (int64_t m = least; m <= most && m <= MOST_SLICES; m++) {
     if (rows > 0 && !divides(m, rows)) continue;
-    if (!o->micro_batches && p.stages > 1 && m < p.stages) continue;
     p.micro_batches = m;
     add_kinds(o, a, &p, out);
   }
