@@ -18,8 +18,7 @@
 //
 // Models with fewer units than stages have no tables, and get an estimate (estimate.h) instead.
 //
-// Of other plans, the candidates of candidates.def, a point says whether they can be the best at
-// all, if they are points.
+// Bounds and prices also exclude other plans, the candidates of candidates.def (exclusion.h).
 
 #ifndef AUTO_H
 #define AUTO_H
@@ -49,18 +48,6 @@ bool auto_goes_first(AutoSearch *s);
 
 // Builds the plans with the lowest estimates, and adds them to `all`.
 void auto_build(AutoSearch *s, Candidates *all);
-
-// Returns the reason for which the plan cannot be the best one, as a plan takes `worth` seconds and
-// fits; or NULL.
-const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth);
-
-// Whether the best plan has stages, and was found by tables that hold for this model:
-// other plans with stages are then no better.
-bool auto_covers(const AutoSearch *s, const Candidates *all);
-
-// Whether the best plan is one of the space with stages, by tables: then the space has all numbers
-// of stages with the plans inside of them, and the search has gone through these.
-bool auto_has_best(const AutoSearch *s, const Candidates *all);
 
 // Notes the price of a candidate without stages, for the estimates of others.
 void auto_note(AutoSearch *s, const Candidate *c);

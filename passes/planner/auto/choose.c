@@ -8,6 +8,7 @@
 #include "auto.h"
 #include "candidates.h"
 #include "evaluate.h"
+#include "exclusion.h"
 #include "pipelines.h"
 #include "planner/plan/factoring.h"
 #include "relief.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "candidates.h"
+#include "exclusion.h"
 #include "sharding/sharding.h"
 
 #define LEAST_GAIN  0.99      // times the best so far: longer bounds are not worth a try

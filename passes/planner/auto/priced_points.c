@@ -1,0 +1,101 @@
+// See priced_points.h.
+
+#include "priced_points.h"
+
+#include <math.h>
+
+#include "estimate.h"
+
+#define MEMORY_ERR 1.15 // bytes of a plan by those estimated, at first
+#define HOPELESS   2    // times the memory: estimated bytes of a point that gets no table
+
+// Returns the correction of points like this one; NULL: none was built.
+static Correction *find_correction(const AutoSearch *s, const Point *p) {
+  for (int i = 0; i < s->seconds.n; i++) {
+    Correction *c = &s->seconds.at[i];
+    bool interlaced = p->kind == POINT_interlaced;
+    if (c->parts == p->stages * p->chunks && c->zero == p->zero && c->interlaced == interlaced &&
+        c->recompute == p->recompute)
+      return c;
+  }
+  return NULL;
+}
+
+static bool is_tabled(const AutoSearch *s, const Point *p) {
+  return s->prices && prices_has_units(s->prices, p);
+}
+
+// Points that are like none that was built are expected to miss their price as the plans of two
+// kinds do, at least: then the tables lack something that all of them have. Estimates miss by other
+// causes.
+double auto_corrected(const AutoSearch *s, const Point *p, double seconds) {
+  const Correction *c = find_correction(s, p);
+  if (c) return seconds * c->least;
+  double least = INFINITY;
+  int n = 0;
+  for (int i = 0; i < s->seconds.n; i++) {
+    if (s->seconds.at[i].tabled != is_tabled(s, p)) continue;
+    least = fmin(least, s->seconds.at[i].least);
+    n++;
+  }
+  return n > 1 ? seconds * fmax(least, 1) : seconds;
+}
+
+bool auto_is_small(const AutoSearch *s) {
+  return s->model->graphs->n_ops <= SMALL_OPS;
+}
+
+// Bounds by tables are corrected as prices are; those of small models are not right.
+double auto_key(const AutoSearch *s, const Priced *p) {
+  bool corrects = p->tier == TIER_priced || (p->tier > TIER_bound && !auto_is_small(s));
+  double seconds = corrects ? auto_corrected(s, &p->at, p->seconds) : p->seconds;
+  return fmax(seconds, p->bound.seconds);
+}
+
+PointPrice auto_estimate(const AutoSearch *s, const Point *p) {
+  Estimate e = estimate_find(s->work, s->o->cluster, p);
+  bool fits = e.bytes * fmax(s->bytes[p->kind], MEMORY_ERR) <= choose_memory(s->o);
+  return (PointPrice){.status = fits ? PRICE_known : PRICE_unfit, .seconds = e.seconds};
+}
+
+PointPrice auto_price(AutoSearch *s, const Point *p, bool closed) {
+  Price price = {0};
+  PriceStatus status = s->prices ? prices_find(s->prices, p, !closed, &price) : PRICE_unknown;
+  if (status != PRICE_unknown)
+    return (PointPrice){.status = status,
+                        .seconds = closed ? price.bound : price.seconds,
+                        .tabled = status == PRICE_known ? price.bound : INFINITY,
+                        .plan = price.plan};
+  return auto_estimate(s, p);
+}
+
+bool auto_is_hopeless(const AutoSearch *s, const Point *p) {
+  Estimate e = estimate_find(s->work, s->o->cluster, p);
+  double part = 1;
+  if (p->recompute > RECOMPUTE_none) part = prices_level_part(s->prices, p->recompute);
+  return e.bytes - e.saved * (1 - part) > HOPELESS * choose_memory(s->o);
+}
+
+void auto_note_built(AutoSearch *s, const Point *p, double expected, const Candidate *c) {
+  double bytes = (double)c->needs.peak_bytes / estimate_find(s->work, s->o->cluster, p).bytes;
+  double seconds = c->seconds / expected;
+  s->err = fmax(s->err, 1 - seconds);
+  Correction *known = find_correction(s, p);
+  if (known)
+    known->least = fmin(known->least, seconds);
+  else
+    vec_push(s->a, &s->seconds,
+             (Correction){.parts = p->stages * p->chunks,
+                          .zero = p->zero,
+                          .interlaced = p->kind == POINT_interlaced,
+                          .tabled = is_tabled(s, p),
+                          .recompute = p->recompute,
+                          .least = seconds});
+  // Estimates of bytes are of plans without recomputation.
+  if (p->stages > 1 && p->recompute == RECOMPUTE_none)
+    s->bytes[p->kind] = fmax(s->bytes[p->kind], bytes);
+}
+
+void auto_note_one_stage(AutoSearch *s, double seconds) {
+  if (s->one_stage <= 0 || seconds < s->one_stage) s->one_stage = seconds;
+}

@@ -1,0 +1,90 @@
+// The points of the search of auto (auto.h), each with its numbers so far, and errors of these.
+//
+//     zero1=8              bound 4.1 ms   borrowed 4.9   closed 5.2   priced 5.3   built 5.4 ms
+//     pp_zb_h1=2,dp=4      bound 4.0 ms   borrowed 5.6                             above 5.4: it stays
+//
+// A point is in the heap under its key: the number of its last tier. Built plans correct the keys
+// of points like them, as they show by how much estimates miss.
+
+#ifndef PRICED_POINTS_H
+#define PRICED_POINTS_H
+
+#include "auto.h"
+#include "prices.h"
+
+// Errors of estimates, as factors: the seconds of those with as many parts
+// of the model, stages or chunks, and the same ZeRO and recomputation; the bytes of those of a
+// schedule. It corrects the estimates of points like them.
+typedef struct Correction {
+  int parts, zero;
+  bool interlaced, tabled; // by tables, or an estimate
+  RecomputeLevel recompute;
+  double least;
+} Correction;
+
+// The number by which a point is in the heap.
+typedef enum Tier { TIER_bound, TIER_borrowed, TIER_closed, TIER_priced } Tier;
+
+// A point, and its numbers so far.
+typedef struct Priced {
+  Point at;
+  Bound bound;
+  Tier tier;
+  double seconds;   // of that tier, but the first
+  const char *plan; // of its price; NULL: the point's own
+  double tabled;    // seconds that no plan of it is below, by tables; 0: none says
+  int lender;       // the table that it borrowed from; -1: none
+  bool out;         // the bound proves that it lacks memory
+  bool dropped;     // it lacks memory, or is refused, by tables or an estimate
+  bool lacks;       // it lacks memory, if it was asked for beside the heap
+  bool built;
+} Priced;
+
+struct AutoSearch {
+  const Module *model;
+  const ChooseOptions *o;
+  Arena *a;
+  const StepWork *work;
+  Prices *prices; // or NULL
+  Vec(Priced) points;
+  int *heap, n_heap; // of points: a binary heap by key
+  Vec(Correction) seconds;
+  double bytes[N_POINT_KINDS];
+  double err;       // by how much plans were faster than their price
+  bool goes_first;  // before candidates without stages
+  double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
+  int n_recomputed; // points that were added
+  int n_impossible, n_unlikely, n_refused, n_estimated, n_built, n_failed, n_excluded;
+};
+
+// Whether candidates are compiled in milliseconds: then more are, and searches in any case.
+bool auto_is_small(const AutoSearch *s);
+
+// The seconds of a point's price by the errors of prices of points like it.
+double auto_corrected(const AutoSearch *s, const Point *p, double seconds);
+
+// The number by which the point is in the heap.
+double auto_key(const AutoSearch *s, const Priced *p);
+
+typedef struct PointPrice {
+  PriceStatus status;
+  double seconds;
+  double tabled;    // the closed form by tables; INFINITY: they refuse it; 0: there are none
+  const char *plan; // of the price; NULL: the point's own
+} PointPrice;
+
+// Finds the closed form of a point, or its price: by tables of the model's units, or else an
+// estimate for both.
+PointPrice auto_price(AutoSearch *s, const Point *p, bool closed);
+PointPrice auto_estimate(const AutoSearch *s, const Point *p);
+
+// Whether a point is estimated to need so much that no table is made for it.
+bool auto_is_hopeless(const AutoSearch *s, const Point *p);
+
+// Notes the error of the price `expected` of a point's plan.
+void auto_note_built(AutoSearch *s, const Point *p, double expected, const Candidate *c);
+
+// Notes the seconds of a named plan without stages.
+void auto_note_one_stage(AutoSearch *s, double seconds);
+
+#endif
