@@ -374,30 +374,33 @@ static void note_bubbles(const Module *m, int n_stages, Diag *d) {
   diag_hint(d, "--micro-batches %" PRId64 " keeps them busier", more);
 }
 
-bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
-  const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
-  Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
-  LifetimeCache here = {.arena = t.scratch, .lasting = t.scratch};
-  t.lives = opt_lives(o) ? opt_lives(o) : &here;
-  t.explain = opt_str(o, "explain");
-  t.record = opt_record(o);
-  t.stop = opt_stop(o);
-  t.lp = opt_str(o, "lp");
-  t.limited = !opt_bool(o, "unlimited", false);
-  t.routed = opt_bool(o, "routed", false);
-  t.problem = opt_str(o, "problem");
-  t.memory = opt_int(o, "memory", 0);
-  t.work = opt_int(o, "work", 0);
-  t.seconds = opt_float(o, "seconds", 0);
-  t.wanted = opt_float(o, "wanted", 0);
-  if (!(t.seconds >= 0)) return diag_error(d, NULL, "a search cannot take %g seconds", t.seconds);
-  if (!opt_target(o, &t.target, d)) return false;
+// -- The pass ------------------------------------------------------------------------------------
+
+static bool read_options(const PassOptions *o, Attempt *t, Diag *d) {
+  const char *mesh = opt_str(o, "mesh");
+  t->mesh = mesh ? mesh : "1";
+  t->plan = opt_str(o, "plan");
+  t->scratch = opt_scratch(o);
+  t->explain = opt_str(o, "explain");
+  t->record = opt_record(o);
+  t->stop = opt_stop(o);
+  t->lp = opt_str(o, "lp");
+  t->limited = !opt_bool(o, "unlimited", false);
+  t->routed = opt_bool(o, "routed", false);
+  t->problem = opt_str(o, "problem");
+  t->memory = opt_int(o, "memory", 0);
+  t->work = opt_int(o, "work", 0);
+  t->seconds = opt_float(o, "seconds", 0);
+  t->wanted = opt_float(o, "wanted", 0);
+  if (!(t->seconds >= 0)) return diag_error(d, NULL, "a search cannot take %g seconds", t->seconds);
+  return opt_target(o, &t->target, d);
+}
+
+// Each op has its own split, also ops inside of calls.
+static bool check_unsharded(const Module *m, Diag *d) {
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
-  t.cluster = cluster_read(t.scratch, cluster_or_default(cluster), "cluster", d);
-  if (!t.cluster) return false;
-  // Each op has its own split, also ops inside of calls.
   for_each_graph(g, m)
     for_each_op(op, g)
       if (g->entry && op->kind == OP_call) {
@@ -406,37 +409,52 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
         diag_hint(d, "run 'inline_calls' first");
         return false;
       }
-  // The factorings of each program.
+  return true;
+}
+
+// Shards the module by the factoring with that number, or the cheapest one if it is negative.
+static bool shard_factored(Module *m, Attempt *t, int64_t factoring, Diag *d) {
   Sections sections;
-  const Mesh *parsed = mesh_parse(m, t.mesh, d);
-  if (!parsed || !sections_open(t.scratch, parsed, t.plan, &sections, d)) return false;
-  t.n = sections.n;
-  for (int i = 0; i < t.n; i++)
-    t.n_factorings[i] = sections.at[i].n_factorings;
+  const Mesh *mesh = mesh_parse(m, t->mesh, d);
+  if (!mesh || !sections_open(t->scratch, mesh, t->plan, &sections, d)) return false;
+  t->n = sections.n;
+  for (int i = 0; i < t->n; i++)
+    t->n_factorings[i] = sections.at[i].n_factorings;
   sections_close(&sections);
-  // The given factoring, or the cheapest one.
-  int64_t factoring = opt_int(o, "factoring", -1);
-  if (factoring >= n_picks(&t))
+  if (factoring >= n_picks(t))
     return diag_error(d, NULL, "there are %lld factorings of the ranks, and no number %lld",
-                      (long long)n_picks(&t), (long long)factoring);
-  if (factoring >= 0) pick_number(&t, (int)factoring);
-  t.answers = answers_of(&t, 0);
-  bool ok = factoring >= 0 || pick_factors(m, &t, d);
-  t.lives->used = t.answers;
-  ok = ok && attempt(m, &t, d);
-  t.searched.slow &= !t.any_faster;
-  // The report covers the factorings that were tried, too.
-  if (t.n_best) t.searched.all_work = 0; // counted among those that were tried
-  t.searched.all_work += t.others_work;
-  t.searched.n_factorings = t.n_best;
-  memcpy(t.searched.factoring, t.best, sizeof t.best);
-  memcpy(t.searched.took, t.took, sizeof t.took);
-  if (!ok && t.searched.n) opt_searched(o, &t.searched);
+                      (long long)n_picks(t), (long long)factoring);
+  if (factoring >= 0) pick_number(t, (int)factoring);
+  t->answers = answers_of(t, 0);
+  bool ok = factoring >= 0 || pick_factors(m, t, d);
+  t->lives->used = t->answers;
+  return ok && attempt(m, t, d);
+}
+
+// Reports the searches, also those of factorings that were tried before.
+static void report_searched(const PassOptions *o, Attempt *t, bool ok) {
+  SearchStats *s = &t->searched;
+  s->slow &= !t->any_faster;
+  if (t->n_best) s->all_work = 0; // counted among those that were tried
+  s->all_work += t->others_work;
+  s->n_factorings = t->n_best;
+  memcpy(s->factoring, t->best, sizeof t->best);
+  memcpy(s->took, t->took, sizeof t->took);
+  if (ok && !s->explained) s->explained = t->otherwise;
+  if (s->n || (ok && s->explained)) opt_searched(o, s);
+  if (ok && s->n) opt_stat(o, (int64_t)s->peak, "bytes at the peak, as the search sees it");
+}
+
+bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
+  Attempt t = {0};
+  if (!read_options(o, &t, d) || !check_unsharded(m, d)) return false;
+  t.cluster = cluster_read(t.scratch, cluster_or_default(opt_str(o, "cluster")), "cluster", d);
+  if (!t.cluster) return false;
+  LifetimeCache here = {.arena = t.scratch, .lasting = t.scratch};
+  t.lives = opt_lives(o) ? opt_lives(o) : &here;
+  bool ok = shard_factored(m, &t, opt_int(o, "factoring", -1), d);
+  report_searched(o, &t, ok);
   if (!ok) return false;
-  if (!t.searched.explained) t.searched.explained = t.otherwise;
-  if (t.searched.n || t.searched.explained) opt_searched(o, &t.searched);
-  if (t.searched.n)
-    opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");
   warn_of_idle(m, opt_auto_plan(o), t.scratch, d);
   if (!opt_auto_plan(o) && m->meshes) note_bubbles(m, t.n_stages, d);
   m->annotations = NULL; // of the unsharded model; layouts replace them

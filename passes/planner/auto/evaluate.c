@@ -217,6 +217,30 @@ static bool is_past(const Candidate *now, const Candidate *best) {
   return slow || (best->fits && now->seconds >= best->seconds);
 }
 
+// Whether another round may be better than the best so far: its search depends on the memory that
+// it assumes.
+static bool may_improve(const ChooseOptions *o, const Candidate *now, bool ok,
+                        const Candidate *best) {
+  bool again = now->searched && (ok ? o->limited || !now->made : now->round.nothing && o->limited);
+  return again && !now->stopped && !is_past(now, best);
+}
+
+// Hands over the module of a plan that fits, and its messages. `again`: the compilation that was
+// watched had another result, so it is compiled once more, with the answers of its searches.
+static void keep_module(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                        bool again, LifetimeCache *lives, Made *watched, Module **kept) {
+  if (again) {
+    Candidate same = same_again(c);
+    unmake(watched);
+    make_once(model, o, a, &same, true, lives, watched);
+    if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
+    c->step = same.step;
+  }
+  *kept = watched->m;
+  watched->m = NULL;
+  fputs(watched->messages, stderr);
+}
+
 // Keeps the best of some rounds. Only the first is watched, as each may be the last, and most often
 // the first is; if a later one is the best it is compiled again.
 void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
@@ -226,7 +250,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   const Candidate asked = *c;
   LifetimeCache lives = {.arena = arena_new(), .lasting = a};
   LifetimeCache *known = arena_one(a, LifetimeCache); // of the best
-  Made best = {0};
+  Made first = {0};
   int64_t memory = 0;
   double work_done = 0;
   bool alike = false;
@@ -239,20 +263,17 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     now.work = work_of(o, &rounds);
     lives.answers = NULL;
     bool ok = make_once(model, o, a, &now, watched, &lives, &made);
-    bool again = now.searched && (ok ? o->limited || !now.made : now.round.nothing && o->limited);
     alike |= now.searched && ok && !now.made;
     work_done += now.work_done;
-    again &= !now.stopped;
     if (!memory || is_better(&now, c)) {
       *c = now;
       *known =
           (LifetimeCache){.answers = lives.answers, .used = lives.used, .arena = a, .lasting = a};
     }
-    // The next assumption of the memory, if another round may be better.
-    again &= !is_past(&now, c);
-    memory = again ? rounds_next(&rounds, &now.round) : 0;
+    // The next assumption of the memory.
+    memory = may_improve(o, &now, ok, c) ? rounds_next(&rounds, &now.round) : 0;
     if (watched)
-      best = made;
+      first = made;
     else
       unmake(&made);
   } while (memory);
@@ -264,21 +285,8 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   c->exact = rounds.exact || rounds_exact(&rounds);
   c->work_done = work_done;
   c->known = known;
-  if (kept && c->fits) {
-    // The first round was watched; a later one is compiled once more, with the answers of its
-    // searches.
-    if (c->memory || other) {
-      Candidate same = same_again(c);
-      unmake(&best);
-      make_once(model, o, a, &same, true, &lives, &best);
-      if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
-      c->step = same.step;
-    }
-    *kept = best.m;
-    best.m = NULL;
-    fputs(best.messages, stderr);
-  }
-  unmake(&best);
+  if (kept && c->fits) keep_module(model, o, a, c, c->memory || other, &lives, &first, kept);
+  unmake(&first);
   arena_free(lives.arena);
   if (o->found) *o->found |= c->fits && c->ranks == o->ranks;
   if (o->progress) o->progress(o->context, c, o->bound);

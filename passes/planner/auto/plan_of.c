@@ -6,7 +6,7 @@
 //     2 stages, 4 replicas, 8 ranks of experts            pp=2,dp=4,ep=8
 //     8 stages, layers recomputed                         pp=8,recompute=1
 
-#include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,21 +70,44 @@ static int find_name(const char *const *names, int n_names, const char *name, si
   return -1;
 }
 
-// The level of a program at the beginning of the text, of all layers and on an axis of size 1.
-static int recompute_level(const char *at) {
-  size_t n = strcspn(at, "=,");
-  for (int level = RECOMPUTE_none + 1; level < N_RECOMPUTE_LEVELS; level++)
-    if (strlen(recompute_program[level]) == n && !strncmp(at, recompute_program[level], n) &&
-        !strncmp(at + n, "=1", 2) && strchr(",", at[n + 2]))
-      return level;
-  return RECOMPUTE_none;
+// A program of a plan's text: "zero1=16", "ep:150=8", "sp".
+typedef struct PlanProgram {
+  const char *name;
+  size_t n;     // bytes of the name
+  int capacity; // of expert ranks; 0: no number after the name
+  int size;     // ranks; 0: those that the others leave
+} PlanProgram;
+
+// Reads a number of at least 1. *at: the byte after it.
+static bool read_number(const char **at, int *out) {
+  char *end;
+  long number = strtol(*at, &end, 10);
+  *at = end;
+  *out = (int)number;
+  return number >= 1 && number <= INT_MAX;
+}
+
+// Reads a program:  name [":" capacity] ["=" size] ("," | end).  *at: the next one.
+static bool read_program(const char **at, PlanProgram *out) {
+  *out = (PlanProgram){.name = *at, .n = strcspn(*at, ":=,")};
+  *at += out->n;
+  if (**at == ':') {
+    ++*at;
+    if (!read_number(at, &out->capacity)) return false;
+  }
+  if (**at == '=') {
+    ++*at;
+    if (!read_number(at, &out->size)) return false;
+  }
+  if (**at && **at != ',') return false;
+  *at += **at == ',';
+  return true;
 }
 
 // Reads the numbers of axes in any order. *in_order: theirs is the point's.
 static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches, Point *out,
                          bool *in_order) {
   Point p = {.stages = 1, .replicas = 1, .tensor = 1, .context = 1, .experts = 1, .chunks = 1};
-  p.micro_batches = micro_batches;
   int kind = 0, zero = 0, expert = 0, along = 0, inner = 0;
   const struct {
     const char *const *program;
@@ -99,48 +122,32 @@ static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches,
   int *open = NULL; // the axis that takes the ranks that the others leave
   int last = -1;    // the axis before
   *in_order = true;
-  for (const char *at = plan; *at;) {
-    size_t n = strcspn(at, "=,");
-    int k = 0, number = -1, level = recompute_level(at);
+  while (*plan) {
+    PlanProgram q;
+    if (!read_program(&plan, &q)) return false;
+    // Recomputation of all layers has an axis of size 1.
+    int level = 1 + find_name(recompute_program + 1, N_RECOMPUTE_LEVELS - 1, q.name, q.n);
     if (level > RECOMPUTE_none) {
-      if (p.recompute > RECOMPUTE_none) return false;
+      if (p.recompute > RECOMPUTE_none || q.size != 1 || q.capacity) return false;
       p.recompute = (RecomputeLevel)level;
-      at += strcspn(at, ",");
-      at += *at == ',';
       continue;
     }
-    // A capacity is a number of ep: "ep:150".
-    const char *colon = memchr(at, ':', n);
-    size_t all = n;
-    if (colon && !strncmp(at, "ep:", 3)) {
-      char *end;
-      p.capacity = (int)strtol(colon + 1, &end, 10);
-      if (p.capacity < 1 || end != at + n) return false;
-      n = (size_t)(colon - at);
-    }
-    while (k < N_AXES && (number = find_name(axis[k].program, axis[k].n, at, n)) < 0)
+    int k = 0, number = -1;
+    while (k < N_AXES && (number = find_name(axis[k].program, axis[k].n, q.name, q.n)) < 0)
       k++;
     if (k == N_AXES || *axis[k].size != 1 || axis[k].size == open) return false;
     *axis[k].number = number;
     *in_order &= k > last;
     last = k;
-    int *size = axis[k].size;
-    at += all;
-    if (*at == '=') {
-      char *end;
-      *size = (int)strtol(at + 1, &end, 10);
-      if (*size < 1 || left % *size != 0 || (*end && *end != ',')) return false;
-      left /= *size;
-      at = end;
-    } else if (open) {
-      return false;
-    } else {
-      open = size;
-    }
-    at += *at == ',';
+    if (q.capacity && axis[k].size != &p.experts) return false;
+    if (q.capacity) p.capacity = q.capacity;
+    if (q.size ? left % q.size != 0 : open != NULL) return false;
+    if (!q.size) open = axis[k].size;
+    if (q.size) left /= *axis[k].size = q.size;
   }
   if (open) *open = (int)left;
   if (!open && left != 1) return false;
+  p.micro_batches = micro_batches;
   p.kind = (PointKind)kind;
   p.zero = zero;
   p.along = (PointContext)along;
