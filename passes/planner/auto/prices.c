@@ -299,26 +299,36 @@ double prices_level_part(const Prices *p, RecomputeLevel level) {
   return without > 0 ? fmin(with / without, 1) : 0;
 }
 
-PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
+// The number of the nearest table, of which one is made if there is none; -1: none can be made.
+static int need_lender(Prices *p, const Point *at) {
   Point plain = *at;
   plain.recompute = RECOMPUTE_none;
   plain.fewest = false;
-  int i = find_lender(p, &plain), before = *from;
-  if (i < 0) {
-    make_lender(p, &plain);
-    i = find_lender(p, &plain);
-  }
+  int i = find_lender(p, &plain);
+  if (i >= 0) return i;
+  make_lender(p, &plain);
+  i = find_lender(p, &plain);
   // Points with more stages than units have no price by tables.
   if (i < 0 && !prices_has_units(p, at) && table_of(p, at)) i = find_lender(p, at);
+  return i;
+}
+
+// The bound of a point with more stages than units: parts of units are dealt, so stages do the mean
+// at least, and wait for each other.
+static double bound_parts(const Prices *p, const Lender *l, const Point *at) {
+  double mean = borrow_seconds(l, at, p->work, p->o->cluster) / at->stages;
+  double waits = borrow_loop(l, at, p->work) * chain_share(p->work, at);
+  return LENT_SECONDS * fmax(mean, waits);
+}
+
+PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
+  int i = need_lender(p, at), before = *from;
   if (i < 0 || i == before) return PRICE_unknown;
   const Lender lender = p->lenders.at[i], *l = &lender;
   *from = i;
   if (at->recompute > RECOMPUTE_none && !find_level(p, at->recompute, l)) return PRICE_unknown;
-  // Parts of units are dealt: stages do the mean at least, and wait for each other.
   if (at->stages > 1 && !prices_has_units(p, at)) {
-    double mean = borrow_seconds(l, at, p->work, p->o->cluster) / at->stages;
-    double waits = borrow_loop(l, at, p->work) * chain_share(p->work, at);
-    *bound = LENT_SECONDS * fmax(mean, waits);
+    *bound = bound_parts(p, l, at);
     return PRICE_known;
   }
   Arena *scratch = arena_new();
