@@ -225,6 +225,11 @@ static SchedulePlan *plan_for(const Fit *f, int n_devices) {
 
 static bool check_kind(Fit *f, SchedulePlan *plan) {
   int n_stages = count_stages(f, f->ways > 1 ? 0 : ANY_WAY), places = fit_places(f), n_joined;
+  if (f->asynchronous && n_stages > places)
+    return fit_declined(f, str_format(f->arena,
+                                      "it updates the weights of one stage on each rank, and there "
+                                      "are %d stages on %d ranks or groups of them",
+                                      n_stages, places));
   // The orders of a kind with one stage per device hold as well if stages share devices.
   bool one_each = plan->shape.n_stages == places && plan->shape.forwards == 1 && f->ways == 1;
   if (one_each && n_stages != places) plan = plan_for(f, n_stages);

@@ -40,6 +40,7 @@ typedef struct Fit {
   const Segments *segments;
   SchedulePlan *plan; // set by fit_kind if the kind fits
   int embedding;      // its set of devices, or -1
+  bool asynchronous;  // the kind updates weights after each micro-batch
   int pieces;         // of each slice, by the kind
   int ways;           // routes: as many as pieces, or 1 or 2
   int *way;           // route by segment, if there are several

@@ -460,6 +460,7 @@ static bool check_nature(Scheduler *s, Diag *d) {
   ScheduleNature nature;
   if (!schedule_nature(s->arena, &s->fit.read, &nature, d)) return false;
   s->fit.pieces = nature.pieces;
+  s->fit.asynchronous = nature.asynchronous;
   for (int i = 0; nature.asynchronous && i < s->g->n_params; i++)
     if (s->g->params[i]->each_slice) return true;
   return !nature.asynchronous ||

@@ -103,6 +103,8 @@ _Noreturn int plan_quit(lua_State *l);
 void plan_note(lua_State *l, const Loc *loc, const char *text);
 // The line of the program that is running.
 const Loc *plan_line(lua_State *l);
+// The part of the plan's text that a number of `numbers` is; NULL: the argument is no such table.
+const Loc *plan_number_loc(lua_State *l, int arg);
 #define FAIL(l, loc, ...) plan_fail(l, loc, str_format(program_of(l)->box.arena, __VA_ARGS__))
 
 const Sharding *plan_sharding(lua_State *l); // ends the program if there is no graph yet

@@ -113,6 +113,25 @@ static bool table_flag(lua_State *l, int arg, const char *name) {
   return flag;
 }
 
+// The numbers of the plan's text by which a program deals ops to `n` stages; NULL: it gives none.
+static const Loc *const *dealt_numbers(lua_State *l, int arg, int n) {
+  if (lua_getfield(l, arg, "numbers") == LUA_TNIL) {
+    lua_pop(l, 1);
+    return NULL;
+  }
+  if (!lua_istable(l, -1) || lua_rawlen(l, -1) != (size_t)n)
+    FAIL(l, NULL,
+         "'numbers' is the list of the function 'numbers', with one for each list of 'deal'");
+  const Loc **loc = arena_array(program_of(l)->box.arena, const Loc *, n);
+  for (int i = 0; i < n; i++) {
+    lua_rawgeti(l, -1, i + 1);
+    loc[i] = plan_number_loc(l, lua_gettop(l));
+    lua_pop(l, 1);
+  }
+  lua_pop(l, 1);
+  return loc;
+}
+
 // The lists of ops on top: the stages that they are dealt to, of 1 or more ranks each, or several
 // on each rank.
 static bool check_deal(lua_State *l, int arg, int size, StageOptions *w) {
@@ -145,6 +164,7 @@ static bool check_deal(lua_State *l, int arg, int size, StageOptions *w) {
     lua_pop(l, 1);
   }
   w->dealt = dealt;
+  w->number = dealt_numbers(l, arg, n);
   w->back = table_flag(l, arg, "back");
   w->chunks = n > size ? n / size : 0;
   w->n = n > size ? 0 : n;
@@ -160,8 +180,8 @@ static bool check_deal(lua_State *l, int arg, int size, StageOptions *w) {
 static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
   if (!lua_istable(l, arg)) return false;
   // Unknown keys: a misspelt one would have no effect.
-  static const char *const names[] = {"chunks", "back", "forwards", "ways",
-                                      "pieces", "ops",  "stages",   "deal"};
+  static const char *const names[] = {"chunks", "back",   "forwards", "ways",   "pieces",
+                                      "ops",    "stages", "deal",     "numbers"};
   for (lua_pushnil(l); lua_next(l, arg); lua_pop(l, 1)) {
     size_t i = 0;
     if (lua_type(l, -2) != LUA_TSTRING) continue;
@@ -169,8 +189,8 @@ static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
       i++;
     if (i == sizeof names / sizeof *names)
       FAIL(l, NULL,
-           "place has no option '%s': it takes chunks, back, forwards, ways, pieces, ops, stages "
-           "and deal",
+           "place has no option '%s': it takes chunks, back, forwards, ways, pieces, ops, stages, "
+           "deal and numbers",
            lua_tostring(l, -2));
   }
   if (lua_getfield(l, arg, "ops") != LUA_TNIL) w->among = sub_space(l, "place");

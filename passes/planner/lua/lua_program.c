@@ -266,14 +266,22 @@ static int call_numbers(lua_State *l) {
   return 0;
 }
 
+// "dp, tp, …": the plans that are part of the compiler and have `part` in their text.
+static const char *names_with(Arena *a, const char *part) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < n_plan_texts; i++)
+    if (strstr(plan_texts[i].text, part))
+      strbuf_addf(&b, "%s%s", b.n ? ", " : "", plan_texts[i].name);
+  return b.at;
+}
+
 // Passes the numbers in the plan's text to the program.
 static bool give_numbers(PlanProgram *p, const PlanCall *call) {
   if (!call->n) return true;
   if (!has_function(p, "numbers")) {
     diag_error(p->box.d, NULL, "the plan '%s' takes no numbers", call->name);
-    diag_hint(p->box.d,
-              "coshard, recompute, recompute_attention, recompute_pieces, ep, pp and some of its "
-              "schedules take them, and programs with a function 'numbers'");
+    diag_hint(p->box.d, "these take them, and programs with a function 'numbers': %s",
+              names_with(p->box.arena, "\nfunction numbers("));
     return false;
   }
   p->call = call;
@@ -392,14 +400,6 @@ static bool is_file(const char *name) {
   return strchr(name, '/') || str_ends(name, ".lua");
 }
 
-// "dp, tp, …"
-static const char *plan_names(Arena *a) {
-  StrBuf b = {.arena = a};
-  for (int i = 0; i < n_plan_texts; i++)
-    strbuf_addf(&b, "%s%s", i ? ", " : "", plan_texts[i].name);
-  return b.at;
-}
-
 static int text_index(const char *name) {
   for (int i = 0; i < n_plan_texts; i++)
     if (!strcmp(plan_texts[i].name, name)) return i;
@@ -414,7 +414,7 @@ bool plan_known(const char *text, Arena *a, Diag *d) {
   if (str_equal(name, "auto")) {
     diag_error(d, NULL, "the plan 'auto' stands alone and takes no size");
     diag_hint(d, "it is the default; beside others, or with a size, write one of %s",
-              plan_names(a));
+              names_with(a, ""));
     return false;
   }
   // A misspelt name: suggest the nearest.
@@ -426,7 +426,7 @@ bool plan_known(const char *text, Arena *a, Diag *d) {
   diag_hint(d,
             "the plans are: auto, %s, or a program in a file that ends in .lua, "
             "as --emit plan -o FILE.lua writes",
-            plan_names(a));
+            names_with(a, ""));
   return false;
 }
 

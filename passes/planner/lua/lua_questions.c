@@ -258,8 +258,7 @@ void plan_refused_all(PlanProgram *p) {
   end_reason(p);
 }
 
-// The part of the plan's text that a number of `numbers` is; NULL: the argument is no such table.
-static const Loc *number_loc(lua_State *l, int arg) {
+const Loc *plan_number_loc(lua_State *l, int arg) {
   const PlanProgram *p = program_of(l);
   if (!p->given || !lua_istable(l, arg)) return NULL;
   lua_getfield(l, arg, "column");
@@ -293,7 +292,7 @@ static int refuse_at(lua_State *l, const Loc *loc, bool number, const char *text
 // refuse(op, value or number, message)
 static int refuse(lua_State *l) {
   bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
-  const Loc *number = number_loc(l, 1), *loc = number;
+  const Loc *number = plan_number_loc(l, 1), *loc = number;
   if (!number) loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
   return refuse_at(l, loc, number, luaL_checkstring(l, 2));
 }
@@ -313,7 +312,7 @@ static lua_Integer number_field(lua_State *l, const char *name, lua_Integer othe
 static void mark_layers(lua_State *l, bool *asked, int n_layers) {
   lua_Integer n = number_field(l, "n", n_layers), first = number_field(l, "first", 1);
   lua_Integer last = number_field(l, "last", n_layers);
-  const Loc *loc = number_loc(l, lua_gettop(l));
+  const Loc *loc = plan_number_loc(l, lua_gettop(l));
   Arena *a = plan_sharding(l)->scratch;
   const char *why = NULL;
   if (first < 1 || last < 1 || last > n_layers)

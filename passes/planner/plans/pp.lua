@@ -51,6 +51,6 @@ function step(axis)
     refuse(asked[#asked], ("%d numbers of layers cannot be shared evenly by %d ranks"):format(#asked, size(axis)))
   else
     local lists = deal()
-    if lists then place(axis, { deal = lists }) end
+    if lists then place(axis, { deal = lists, numbers = asked }) end
   end
 end

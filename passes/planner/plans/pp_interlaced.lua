@@ -17,8 +17,14 @@ function model()
   apply(all and "words:" .. all or "words")
 end
 
+local layers_of = "" -- the numbers of pp
+
+function numbers(list)
+  for _, number in ipairs(list) do layers_of = layers_of .. ":" .. number.text end
+end
+
 function step(axis)
   apply("words", axis)
-  place(axis, size(axis))
+  apply("pp" .. layers_of, axis)
   schedule("interlaced")
 end

@@ -39,16 +39,17 @@
 
 // The options of place.
 typedef struct StageOptions {
-  int n;             // stages; 0: the best number
-  const int *size;   // [n] ranks of each; NULL: the best sizes
-  int chunks;        // more than 1: stages per rank, dealt to the ranks in rounds
-  bool back;         // every second round goes from the last rank to the first
-  bool ways;         // of a model in two pieces, the second goes from the last rank to the first
-  bool pieces;       // all pieces of a model go through the same stages
-  int forwards;      // more than 1: passes of the model through the stages
-  const int *dealt;  // by op id: its stage, from 1, or 0; NULL: they are chosen. `n` or the chunks
-                     // are as many
-  const bool *among; // by op id: the ops to place; NULL: all that are open
+  int n;            // stages; 0: the best number
+  const int *size;  // [n] ranks of each; NULL: the best sizes
+  int chunks;       // more than 1: stages per rank, dealt to the ranks in rounds
+  bool back;        // every second round goes from the last rank to the first
+  bool ways;        // of a model in two pieces, the second goes from the last rank to the first
+  bool pieces;      // all pieces of a model go through the same stages
+  int forwards;     // more than 1: passes of the model through the stages
+  const int *dealt; // by op id: its stage, from 1, or 0; NULL: they are chosen. `n` or the chunks
+                    // are as many
+  const Loc *const *number; // [stages] of `dealt`: the numbers of the plan's text; or NULL
+  const bool *among;        // by op id: the ops to place; NULL: all that are open
 } StageOptions;
 
 typedef struct Stages {
