@@ -293,8 +293,8 @@ static bool read_ways(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
       if (!str_equal(way[k].algorithm, way[i].algorithm) ||
           !str_equal(way[k].protocol, way[i].protocol))
         continue;
-      diag_error(d, f->table->at[i].loc, "%s with %s is in 'collectives' twice", way[i].algorithm,
-                 way[i].protocol);
+      diag_error(d, f->table->at[i].loc, "%s with %s is in 'collectives' twice, as %s and %s",
+                 way[i].algorithm, way[i].protocol, f->table->at[k].name, f->table->at[i].name);
       diag_note(d, f->table->at[k].loc, "here");
       return false;
     }

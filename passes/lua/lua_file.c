@@ -25,10 +25,12 @@ static int by_name(const void *a, const void *b) {
   return x[0] == '[' && y[0] == '[' && n != k ? (n > k) - (n < k) : strcmp(x, y);
 }
 
-static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan at);
+static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan at, const Loc *loc);
 
-// Copies the key and value on top of the stack; `table` is the table's position in the text.
-static bool copy_field(Reading *r, lua_State *l, int depth, LuaSpan table, LuaField *f) {
+// Copies the key and value on top of the stack; `table` is the table's position in the text, and
+// `loc` the field that it is the value of: the location of entries that the text does not show.
+static bool copy_field(Reading *r, lua_State *l, int depth, LuaSpan table, const Loc *loc,
+                       LuaField *f) {
   bool in_list = lua_isinteger(l, -2);
   if (!in_list && lua_type(l, -2) != LUA_TSTRING)
     return diag_error(r->d, loc_line(r->arena, r->path, 0, 0), "a %s is no name of a field",
@@ -38,7 +40,7 @@ static bool copy_field(Reading *r, lua_State *l, int depth, LuaSpan table, LuaFi
   // The position in the text gives the location for messages.
   LuaPlace place = lua_place_of(r->arena, r->path, r->text, table, in_list ? NULL : f->name,
                                 in_list ? lua_tointeger(l, -2) : 0);
-  f->loc = place.loc;
+  f->loc = place.loc->line || !loc ? place.loc : loc;
   switch (lua_type(l, -1)) {
   case LUA_TNUMBER:
     f->kind = LUA_FILE_number;
@@ -57,7 +59,7 @@ static bool copy_field(Reading *r, lua_State *l, int depth, LuaSpan table, LuaFi
       return diag_error(r->d, f->loc, "tables are in one another, more than %d deep",
                         LUA_FILE_DEPTH);
     f->kind = LUA_FILE_table;
-    f->table = copy_table(r, l, depth + 1, place.inside);
+    f->table = copy_table(r, l, depth + 1, place.inside, f->loc);
     return f->table != NULL;
   default:
     return diag_error(r->d, f->loc, "'%s' is a %s: numbers, strings, booleans and tables are legal",
@@ -66,7 +68,7 @@ static bool copy_field(Reading *r, lua_State *l, int depth, LuaSpan table, LuaFi
 }
 
 // Copies the table on top of the stack.
-static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan at) {
+static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan at, const Loc *loc) {
   Vec(LuaField) fields = {0};
   // Nested tables need stack space for a key and a value each.
   if (!lua_checkstack(l, 4)) {
@@ -80,7 +82,7 @@ static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan a
                  LUA_FILE_FIELDS);
       return NULL;
     }
-    if (!copy_field(r, l, depth, at, &f)) return NULL;
+    if (!copy_field(r, l, depth, at, loc, &f)) return NULL;
     vec_push(r->arena, &fields, f);
   }
   // Sorted by name: independent of Lua's hash order.
@@ -110,7 +112,7 @@ const LuaTable *lua_file_read(Arena *a, const char *path, Diag *d) {
   // The copy outlives Lua's state.
   if (sandbox_call(&s, run, &s, 1)) {
     if (lua_istable(s.lua, -1))
-      result = copy_table(&r, s.lua, 1, lua_span_returned(text));
+      result = copy_table(&r, s.lua, 1, lua_span_returned(text), NULL);
     else
       diag_error(d, loc_line(a, path, 0, 0), "the file must return a table, not a %s",
                  luaL_typename(s.lua, -1));
