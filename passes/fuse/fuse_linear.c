@@ -36,6 +36,14 @@
 //     %13 = add %11, %12               =>    %14 = add %11, %12      update
 //     %14 = accumulate %13 axis="acc"
 //
+// A product that is saved to recompute its sum for gradients has two readers. As the sum is as
+// large as the product, it is saved in its place, and no op recomputes it: forward is fused as
+// without recomputation, and has the same bits.
+//
+//     %1 = linear %x, %w
+//     %3 = add %2, %1
+//     %4 = add %2, %1   recompute_group=1    =>   %3 = linear_bias %x, %w, %b, which readers of %4 read
+//
 // A bias is fused only into a product without other readers, and only if ranks have no partial
 // sums: each would add it. cuBLASLt requires the operand of a GELU in rows of a multiple of 8
 // elements.
@@ -52,7 +60,7 @@ typedef struct Fusion {
   Graph *g;
   Diag *d;
   bool *recomputed; // by the number of an op of the model: its GELU is recomputed
-  int64_t n_biases, n_gelus, n_gelu_backs, n_sums, n_accumulated;
+  int64_t n_biases, n_saved, n_gelus, n_gelu_backs, n_sums, n_accumulated;
 } Fusion;
 
 static Builder before(Fusion *f, Op *at) {
@@ -74,6 +82,43 @@ static Value *broadcast_vector(Value *v) {
   if (!broadcast) return NULL;
   v = broadcast->in[0].value;
   return v->type->ndim == 1 && v->type->dim[0] == n ? v : NULL;
+}
+
+// Whether two vectors are the same, or casts of the same.
+static bool is_same_bias(const Value *a, const Value *b) {
+  if (a == b) return true;
+  if (!a || !b || a->type != b->type) return false;
+  const Op *x = made_by(a, OP_cast), *y = made_by(b, OP_cast);
+  return x && y && x->in[0].value == y->in[0].value;
+}
+
+// Whether the op recomputes %add, the sum of the product `y` and a bias.
+static bool recomputes(const Op *op, const Op *add, const Value *y, const Value *bias) {
+  if (!op || op->kind != OP_add || op->of != add->of || !op_is_recomputed(op)) return false;
+  Value *other = op->in[op->in[0].value == y ? 1 : 0].value;
+  return is_same_bias(broadcast_vector(other), bias) && local_same(op, 0, add->out[0]);
+}
+
+// Has the readers of recomputed sums read %add, if nothing else reads the product: that takes no
+// more memory, as a sum of another type or layout would. The recomputed sums are dead.
+static void save_sum(Fusion *f, Op *add) {
+  const Value *sum = add->out[0];
+  for (int i = 0; i < 2; i++) {
+    Value *y = add->in[i].value;
+    if (op_is_recomputed(add) || !made_by(y, OP_linear) || !local_same(y->def, 0, sum)) continue;
+    const Value *bias = broadcast_vector(add->in[1 - i].value);
+    bool all = bias != NULL;
+    int n = 0;
+    for_each_use(u, y) {
+      if (u->user == add) continue;
+      all &= recomputes(u->user, add, y, bias);
+      n++;
+    }
+    if (!all || !n) continue;
+    for_each_use(u, y)
+      if (u->user != add) value_replace_uses(u->user->out[0], add->out[0]);
+    f->n_saved += n;
+  }
 }
 
 // Replaces %add, a product plus a bias, by one op, which also applies the GELU if `gelu` is not
@@ -168,15 +213,22 @@ static Op *find_sum(const Value *dy) {
   return NULL;
 }
 
-// Fuses a product and a sum, at the position of the first; `x` and `dy` must be known there.
+static bool is_read_before(const Value *v, const Op *op) {
+  for_each_use(u, v)
+    if (u->user && u->user->id < op->id) return true;
+  return false;
+}
+
+// Fuses a product and a sum, at the position of the first: `x` and `dy` must be known there. If `x`
+// is recomputed after the sum, the product is the first that can have both.
 static void fuse_sum(Fusion *f, Op *product) {
   Value *x = product->in[0].value, *dy = product->in[1].value;
   Op *sum = find_sum(dy);
   if (!sum) return;
-  // The fused op is at the first of the two.
-  Op *first = sum->id < product->id ? sum : product;
-  if (x->def && x->def->id >= first->id) return;
-  Builder b = before(f, first);
+  Op *at = sum->id < product->id ? sum : product;
+  if (x->def && x->def->id >= at->id) at = product;
+  if (is_read_before(sum->out[0], at)) return;
+  Builder b = before(f, at);
   b.origin = op_origin(product);
   Op *op = local_op(&b, OP_linear_back_w_bias, IN(x, dy), ATTRS(*op_attr(product, "trans")),
                     product->split);
@@ -278,6 +330,9 @@ bool pass_fuse_linear(Module *m, const PassOptions *o, Diag *d) {
     f.g = g;
     if (g->entry) {
       find_recomputed(&f, opt_scratch(o));
+      for_each_op(op, f.g)
+        if (op->kind == OP_add) save_sum(&f, op);
+      drop_dead(f.g);
       for_each_op_safe(op, f.g)
         if (op->kind == OP_add) fuse_product(&f, op);
       for_each_op_safe(op, f.g)
@@ -296,6 +351,7 @@ bool pass_fuse_linear(Module *m, const PassOptions *o, Diag *d) {
     }
   }
   opt_stat(o, f.n_biases, "biases");
+  opt_stat(o, f.n_saved, "sums saved in place of products");
   opt_stat(o, f.n_gelus, "GELUs");
   opt_stat(o, f.n_gelu_backs, "gradients of GELU");
   opt_stat(o, f.n_sums, "gradients of biases");
