@@ -184,8 +184,11 @@ static bool check_values(const Settings *s, Diag *d) {
   if (diag_errors(d) > errors) return false;
   if (!(s->clip_norm >= 0 && s->clip_norm < HUGE_VAL))
     return diag_error(d, NULL, "--clip-norm cannot be %g", s->clip_norm);
-  if (option_given("search-seconds") && !(s->search_seconds > 0 && s->search_seconds < HUGE_VAL))
-    return diag_error(d, NULL, "--search-seconds cannot be %g", s->search_seconds);
+  if (option_given("search-seconds") && !(s->search_seconds > 0 && s->search_seconds < HUGE_VAL)) {
+    diag_error(d, NULL, "--search-seconds cannot be %g", s->search_seconds);
+    diag_hint(d, "it is more than 0; without it the choice ends after a fixed amount of work");
+    return false;
+  }
   if (s->accumulate > 1 && !s->batch && !s->pipeline) {
     diag_error(d, NULL, "--accumulate needs --batch: a step takes %lld times as many rows",
                (long long)s->accumulate);
@@ -313,6 +316,13 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
   if (s->ranks > cluster_devices(c)) {
     diag_error(d, NULL, "--cluster: '%s' has %d device%s for %lld ranks", s->cluster,
                cluster_devices(c), cluster_devices(c) == 1 ? "" : "s", (long long)s->ranks);
+    int64_t nodes = (s->ranks + c->per_node - 1) / c->per_node;
+    if (cluster_is_file(s->cluster))
+      diag_hint(d, "the file has them with nodes = %lld, or give -g %d", (long long)nodes,
+                cluster_devices(c));
+    else
+      diag_hint(d, "'%.*s:%lldx%d' has them, or give -g %d", (int)strcspn(s->cluster, ":"),
+                s->cluster, (long long)nodes, c->per_node, cluster_devices(c));
     return EXIT_USAGE;
   }
   return check_devices(s, c, d) ? EXIT_SUCCESS : EXIT_USAGE;

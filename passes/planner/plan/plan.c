@@ -134,9 +134,13 @@ bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d) {
   PlanAxes *open = NULL;
   for (int i = 0; i < out->n; i++) {
     PlanAxes *own = &out->at[i];
-    if (!own->size && open)
-      return diag_error(d, NULL, "the plan '%s' does not say how many ranks '%s' and '%s' have",
-                        text, open->program, own->program);
+    if (!own->size && open) {
+      diag_error(d, NULL, "the plan '%s' does not say how many ranks '%s' and '%s' have", text,
+                 open->program, own->program);
+      diag_hint(d, "one of its programs may leave that open, as %s=2,%s", open->program,
+                own->program);
+      return false;
+    }
     if (!own->size)
       open = own;
     else if (__builtin_mul_overflow(product, own->size, &product))
