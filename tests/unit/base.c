@@ -1,4 +1,4 @@
-// Arenas, strings, vectors and messages.
+// The library of all parts, passes/base: arenas, strings, vectors and messages.
 
 #include "unit.h"
 

@@ -1,5 +1,5 @@
-// The fit of nnaot-plan calibrate: from times predicted for a cluster it recovers the cluster; from
-// inexplicable times it fits no negative links.  The measuring module runs on any number of ranks.
+// nnaot-plan calibrate: the fit recovers a cluster from times that are predicted for it, and has no
+// negative links for inexplicable times, which modules for any number of ranks measure.
 
 #include "unit.h"
 

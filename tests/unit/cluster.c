@@ -1,6 +1,6 @@
-// The named clusters, compared with the figures of their sources in the units of those: memory in
-// MiB as drivers show it, links in both directions together, racks as a whole.  And files that
-// change a named cluster.
+// Named clusters, as they are and changed by a file: compared with the figures of their sources in
+// the units of those: memory in MiB as drivers show it, links in both directions together, racks as
+// a whole.
 
 #include "unit.h"
 

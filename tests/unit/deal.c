@@ -1,5 +1,5 @@
-// Deals of units to stages, compared with all deals; bounds of stages, compared with timelines; and
-// timelines, compared with those of the kinds' files.
+// Deals of units to stages and their prices, compared with all deals: the timelines of a price with
+// those of the kinds' files, and bounds with timelines.
 
 #include "planner/auto/deal.h"
 

@@ -16,6 +16,7 @@
 #include "cluster/cluster.h"
 #include "ir/op.h"
 
+// The first three are the blocks F, B and W of schedules (schedule.h), which have no updates.
 typedef enum WorkPhase {
   PHASE_OF_forward,
   PHASE_OF_backward,
