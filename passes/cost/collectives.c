@@ -110,48 +110,24 @@ Messages messages_of(Arena *a, const Op *move) {
 
 // -- Bytes -----------------------------------------------------------------------------------
 
-// The bytes of one kind of move.  Layers repeat their moves, so each kind is counted once.
-typedef struct Sum {
-  const Type *part;
-  const Layout *from, *to;
-  int64_t bytes;
-  struct Sum *next;
-} Sum;
-
-enum { SUM_BUCKETS = 256 };
-
 // Returns the bytes of all messages of a move between different devices.
-static int64_t moved_bytes(Arena *a, Sum **sums, const Op *move) {
-  const Type *part = move->in[0].value->type;
-  const Layout *from = move->in[0].value->layout, *to = move->out[0]->layout;
-  Sum **bucket = &sums[layouts_hash(part, from, to) % SUM_BUCKETS];
-  for (Sum *s = *bucket; s; s = s->next)
-    if (s->part == part && s->from == from && s->to == to) return s->bytes;
-  // The messages of a new kind of move are counted once, and are not kept.
-  Arena *scratch = arena_new();
-  Messages messages = messages_of(scratch, move);
-  int64_t bytes = 0;
-  for (int i = 0; i < messages.n; i++)
-    if (messages.at[i].from != messages.at[i].to)
-      bytes += message_bytes(&messages.at[i], move->out[0]->type);
-  arena_free(scratch);
-  Sum *s = arena_one(a, Sum);
-  *s = (Sum){part, from, to, bytes, *bucket};
-  *bucket = s;
-  return bytes;
+static int64_t moved_bytes(const Op *move) {
+  const Value *in = move->in[0].value, *out = move->out[0];
+  Module *m = out->graph->module;
+  const Type *whole = type_whole(m, in->type, in->layout);
+  return dtype_bytes[out->type->dtype] * module_move_elements(m, whole, in->layout, out->layout);
 }
 
 void collectives_find(Arena *a, const Module *m, Collectives *out) {
   const Graph *g = m->graphs;
   if (!g || m->phase < PHASE_local) return;
   const StepPart *part = graph_step_parts(g, a);
-  Sum **sums = arena_array(a, Sum *, SUM_BUCKETS);
   for_each_op(op, g) {
     if (!op_is_collective(op)) continue;
     Collective c = {.op = op, .part = op->deferred ? STEP_update : part[op->id]};
     c.count = c.part == STEP_micro ? module_slices(m) : 1;
     if (op->kind == OP_move) {
-      c.bytes = c.all_bytes = moved_bytes(a, sums, op);
+      c.bytes = c.all_bytes = moved_bytes(op);
       if (c.bytes == 0) continue;
     } else {
       if (collective_size(op) == 1) continue;

@@ -1,7 +1,8 @@
 // See cost_comm.h.
 //
 // Prices are hashed by everything that they depend on (Key).  A new key is put on the links once:
-// groups as a whole, a move parcel by parcel.
+// groups as a whole, a move parcel by parcel.  A move from stage 2 to 3 costs as much as that from
+// stage 1 to 2, if its devices are those of other nodes: of such moves one is put on the links.
 
 #include "cost_comm.h"
 
@@ -23,7 +24,7 @@ typedef struct Key {
 typedef struct Known {
   Key key;
   CommPrice price;
-  struct Known *next;
+  struct Known *next, *next_alike; // of the same bucket
 } Known;
 
 enum { BUCKETS = 1024 };
@@ -34,6 +35,7 @@ struct CommPrices {
   Traffic *traffic;
   int n_devices, n;
   Known *bucket[BUCKETS];
+  Known *alike[BUCKETS]; // moves, by what they have in common with those of other devices
 };
 
 CommPrices *comm_prices_new(Arena *a, const Cluster *c) {
@@ -55,6 +57,36 @@ static unsigned key_bucket(const Key *k) {
   for (const char *s = k->axis; *s; s++)
     h = (h ^ (uint8_t)*s) * 1099511628211u;
   return (unsigned)(h >> 32) % BUCKETS;
+}
+
+static unsigned alike_bucket(const Key *k) {
+  uint64_t h = (uint64_t)(uintptr_t)k->in * 1099511628211u ^ (uint64_t)(uintptr_t)k->out;
+  const Layout *const at[] = {k->from, k->to};
+  for (int i = 0; i < 2; i++) {
+    h = (h ^ (uint64_t)at[i]->mesh->n_devices) * 1099511628211u;
+    for (int x = 0; x < at[i]->n_axes; x++)
+      h = (h ^ (uint64_t)(at[i]->axis[x].kind * MAX_NDIM + at[i]->axis[x].dim)) * 1099511628211u;
+  }
+  return (unsigned)(h >> 32) % BUCKETS;
+}
+
+// Whether two layouts differ in their devices only, which those of `b` are plus *by.
+static bool layout_shifted(const Layout *a, const Layout *b, int *by) {
+  if (a->n_axes != b->n_axes) return false;
+  for (int i = 0; i < a->n_axes; i++)
+    if (a->axis[i].kind != b->axis[i].kind || a->axis[i].dim != b->axis[i].dim) return false;
+  return mesh_shifted(a->mesh, b->mesh, by);
+}
+
+// A move with a price, between the same devices of other nodes, which are *by more here; or NULL.
+static const Known *find_alike(const CommPrices *p, const Key *k, int *by) {
+  int to_by;
+  if (p->cluster->n_kinds) return NULL;
+  for (const Known *x = p->alike[alike_bucket(k)]; x; x = x->next_alike)
+    if (x->key.in == k->in && x->key.out == k->out && layout_shifted(x->key.from, k->from, by) &&
+        *by % p->cluster->per_node == 0 && layout_shifted(x->key.to, k->to, &to_by) && to_by == *by)
+      return x;
+  return NULL;
 }
 
 // -- Prices ----------------------------------------------------------------------------------
@@ -103,6 +135,23 @@ static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
   arena_free(scratch);
 }
 
+static int *shifted(Arena *a, const int *device, int n, int by) {
+  int *out = arena_array(a, int, n);
+  for (int i = 0; i < n; i++)
+    out[i] = device[i] + by;
+  return out;
+}
+
+// The price of a move, as that of one between the same devices of other nodes.
+static void take_price(CommPrices *p, const Known *of, int by, CommPrice *out) {
+  const Parties *from = &of->price.parties;
+  out->cost = of->price.cost;
+  out->parties = (Parties){.sender = shifted(p->arena, from->sender, from->n_senders, by),
+                           .receiver = shifted(p->arena, from->receiver, from->n_receivers, by),
+                           .n_senders = from->n_senders,
+                           .n_receivers = from->n_receivers};
+}
+
 NcclChoice comm_nccl(CommPrices *p, const Op *op, int *nodes) {
   const Groups *g = &comm_price(p, op)->parties.groups;
   const Type *from = op->in[0].value->type, *to = op->out[0]->type;
@@ -129,7 +178,16 @@ const CommPrice *comm_price(CommPrices *p, const Op *op) {
   *k = (Known){.key = key, .price = {.id = p->n++}, .next = *bucket};
   *bucket = k;
   if (op->kind == OP_move) {
-    price_move(p, op, &k->price);
+    int by;
+    const Known *of = find_alike(p, &key, &by);
+    if (of) {
+      take_price(p, of, by, &k->price);
+    } else {
+      price_move(p, op, &k->price);
+      Known **alike = &p->alike[alike_bucket(&key)];
+      k->next_alike = *alike;
+      *alike = k;
+    }
   } else if (collective_size(op) != 1) {
     // Groups of a single device transfer nothing.  All others share the links.
     Groups *groups = &k->price.parties.groups;

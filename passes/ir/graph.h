@@ -350,6 +350,8 @@ bool module_check_ranks(const Module *m, Diag *d);
 bool module_has_stages(const Module *m); // whether a mesh lacks devices of another one
 bool mesh_has(const Mesh *mesh, int device);
 bool mesh_covers(const Mesh *all, const Mesh *mesh);    // `all` has its devices
+// Whether `b` has axes of the same sizes, and each of its devices is that of `a` plus *by.
+bool mesh_shifted(const Mesh *a, const Mesh *b, int *by);
 bool mesh_meets(const Mesh *a, const Mesh *b);          // whether they share a device
 bool mesh_same_devices(const Mesh *a, const Mesh *b);   // in any order, with any factors
 bool mesh_repeats(const Mesh *mesh, int *device);       // whether it lists a device twice

@@ -35,7 +35,8 @@ typedef struct Names {
 typedef struct KnownMove {
   const Type *whole;
   const Layout *from, *to;
-  bool stays;
+  bool stays, counted;
+  int64_t moved; // if counted: elements of a slice that a device gets from another
   struct KnownMove *next;
 } KnownMove;
 

@@ -136,6 +136,16 @@ bool mesh_covers(const Mesh *all, const Mesh *mesh) {
   return true;
 }
 
+bool mesh_shifted(const Mesh *a, const Mesh *b, int *by) {
+  if (a->n_devices != b->n_devices || a->n_axes != b->n_axes || !a->n_devices) return false;
+  for (int i = 0; i < a->n_axes; i++)
+    if (a->axis[i].size != b->axis[i].size || a->axis[i].time != b->axis[i].time) return false;
+  *by = b->device[0] - a->device[0];
+  for (int i = 1; i < a->n_devices; i++)
+    if (b->device[i] - a->device[i] != *by) return false;
+  return true;
+}
+
 bool mesh_meets(const Mesh *a, const Mesh *b) {
   // Two stages are two runs of devices, and their ends tell.
   if (a->sorted && b->sorted && a->n_devices && b->n_devices)

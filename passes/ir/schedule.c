@@ -50,18 +50,10 @@ bool move_is_ahead(const Op *op) {
   if (op->kind != OP_move || !move_leads_on(op)) return false;
   const Value *x = op->in[0].value, *y = op->out[0];
   // A device that only the target mesh has must receive.
-  for (int i = 0; i < y->layout->mesh->n_devices; i++)
-    if (!mesh_has(x->layout->mesh, y->layout->mesh->device[i])) return true;
-  if (module_move_stays(op->graph->module, value_whole(x), x->layout, y->layout)) return false;
-  // Otherwise the messages tell: one between two ranks is enough.
-  Arena *a = arena_new();
-  Messages messages = {0};
-  bool found = false;
-  move_messages(value_whole(x), x->layout, y->layout, NULL, a, &messages);
-  for (int i = 0; i < messages.n && !found; i++)
-    found = messages.at[i].from != messages.at[i].to;
-  arena_free(a);
-  return found;
+  if (x->layout->mesh != y->layout->mesh && !mesh_covers(x->layout->mesh, y->layout->mesh))
+    return true;
+  // Otherwise the messages tell.
+  return module_move_elements(op->graph->module, value_whole(x), x->layout, y->layout) > 0;
 }
 
 bool move_sends(const Op *move, const int *device, int n) {

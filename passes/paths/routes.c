@@ -68,7 +68,10 @@ static Tariff *tariff_of(Routes *r, const Mesh *mesh, const TensorShape *shape, 
   while (net && (net->mesh != mesh || net->ndim != shape->ndim))
     net = net->next;
   if (!net) {
-    net = route_net_new(r->arena, r->c, r->traffic, mesh, shape->ndim);
+    // The stages of a pipeline have equal meshes, on other nodes.
+    for (const RouteNet *x = r->nets; x && !net; x = x->next)
+      if (x->ndim == shape->ndim) net = route_net_shifted(r->arena, r->c, x, mesh);
+    if (!net) net = route_net_new(r->arena, r->c, r->traffic, mesh, shape->ndim);
     net->next = r->nets;
     r->nets = net;
   }

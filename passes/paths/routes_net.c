@@ -271,6 +271,30 @@ static void add_orders(Growing *g, int dim) {
   }
 }
 
+// The devices of the mesh, and their positions.
+static void set_devices(Arena *a, const Cluster *c, RouteNet *net) {
+  const Mesh *mesh = net->mesh;
+  Group *group = &net->group[0];
+  int *position = arena_array(a, int, cluster_devices(c));
+  for (int i = 0; i < cluster_devices(c); i++)
+    position[i] = -1;
+  for (int i = 0; i < mesh->n_devices; i++)
+    position[mesh->device[i]] = i;
+  group->n = mesh->n_devices;
+  group->device = mesh->device;
+  group->position = net->group[1].position = position;
+}
+
+RouteNet *route_net_shifted(Arena *a, const Cluster *c, const RouteNet *of, const Mesh *mesh) {
+  int by;
+  if (c->n_kinds || !of->at || !mesh_shifted(of->mesh, mesh, &by) || by % c->per_node) return NULL;
+  RouteNet *net = arena_copy(a, of, sizeof *of);
+  net->mesh = mesh;
+  net->next = NULL;
+  set_devices(a, c, net);
+  return net;
+}
+
 RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int ndim) {
   RouteNet *net = arena_one(a, RouteNet);
   *net = (RouteNet){.mesh = mesh, .ndim = ndim};
@@ -283,14 +307,7 @@ RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh
   // Axes that cross node boundaries are split in two, if that does not make too many.
   set_axes(c, net, true);
   if (group->n_axes > CUT_AXES) set_axes(c, net, false);
-  int *position = arena_array(a, int, cluster_devices(c));
-  for (int i = 0; i < cluster_devices(c); i++)
-    position[i] = -1;
-  for (int i = 0; i < mesh->n_devices; i++)
-    position[mesh->device[i]] = i;
-  group->n = mesh->n_devices;
-  group->device = mesh->device;
-  group->position = net->group[1].position = position;
+  set_devices(a, c, net);
   // A shape that every state divides; rates are per byte.
   net->shape = (TensorShape){.ndim = ndim, .bytes = 1};
   for (int d = 0; d < ndim; d++)

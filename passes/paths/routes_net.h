@@ -39,6 +39,10 @@ typedef struct RouteNet {
 // Creates a net; its `at` is NULL if the mesh has too many axes.
 RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int ndim);
 
+// The net of a mesh whose devices are those of another one in other nodes, all of one kind: with
+// its hops.  NULL: they are not.
+RouteNet *route_net_shifted(Arena *a, const Cluster *c, const RouteNet *of, const Mesh *mesh);
+
 // The state of a layout.
 int route_net_state(const RouteNet *net, const Layout *l);
 

@@ -193,6 +193,10 @@ static void check_move(const Type *t, const Layout *from, const Layout *to, Aren
   Messages messages;
   move_messages(t, from, to, NULL, a, &messages);
   assert_int_equal(move_stays(t, from, to), is_there_already(t, &messages, to, from));
+  int64_t moved = 0;
+  for (int i = 0; i < messages.n; i++)
+    if (messages.at[i].from != messages.at[i].to) moved += message_bytes(&messages.at[i], t) / 4;
+  assert_int_equal(move_elements(t, from, to), moved);
   int copies = to->mesh->n_devices / shares_of(to);
   for (int slice = 0; slice < 2; slice++) {
     bool before[MOST], after[MOST];

@@ -127,6 +127,51 @@ static void a_collective_costs_its_primitive(void **state) {
   }
 }
 
+// A chain of moves over stages of four devices, of which each node has two.  Those that another
+// move is like, in other nodes, are not put on the links again, and have the price and parties of
+// their own.
+static void a_move_costs_the_same_between_other_nodes(void **state) {
+  enum { STAGES = 8, SIZE = 4 };
+  Bench *b = *state;
+  Cluster c = plain;
+  c.nodes = 4;
+  c.start = 5e-9;
+  c.across.alpha = 3e-9;
+  StrBuf text = {.arena = b->a};
+  strbuf_addf(&text, "module phase=local\n");
+  for (int i = 0; i < STAGES; i++)
+    strbuf_addf(&text, "mesh @s%d devices=%d-%d (a=2, b=2)\n", i, SIZE * i, SIZE * i + SIZE - 1);
+  strbuf_addf(&text, "graph @main entry (%%x: f32[8,32] @s0 {S(0), S(1)} input \"x\") {\n"
+                     "  %%v0 = tanh %%x : f32[8,32] @s0 {S(0), S(1)} split=[0,1]\n");
+  for (int i = 1; i < STAGES; i++)
+    strbuf_addf(&text, "  %%v%d = move %%v%d shape=[8,32] : f32[8,32] @s%d {S(0), S(1)}\n", i,
+                i - 1, i);
+  strbuf_addf(&text, "  return output \"r\" %%v%d\n}\n", STAGES - 1);
+  Module *m = read_text(b, text.at);
+  CommPrices *together = comm_prices_new(b->a, &c);
+  double within = 0, across = 0;
+  int at = 0;
+  for_each_op(op, m->graphs) {
+    if (op->kind != OP_move) continue;
+    const CommPrice *price = comm_price(together, op);
+    const CommPrice *alone = comm_price(comm_prices_new(b->a, &c), op);
+    assert_true(price->cost.seconds == alone->cost.seconds);
+    assert_true(price->cost.bytes == alone->cost.bytes);
+    assert_true(price->cost.crossing == alone->cost.crossing);
+    const Parties *x = &price->parties, *y = &alone->parties;
+    assert_int_equal(x->n_senders, SIZE);
+    assert_int_equal(y->n_senders, SIZE);
+    assert_int_equal(x->n_receivers, y->n_receivers);
+    assert_memory_equal(x->sender, y->sender, SIZE * sizeof *x->sender);
+    assert_memory_equal(x->receiver, y->receiver, SIZE * sizeof *x->receiver);
+    assert_int_equal(price->id, at);
+    *(at++ % 2 ? &across : &within) = price->cost.seconds;
+  }
+  assert_int_equal(at, STAGES - 1);
+  assert_true(across > 2 * within);
+  module_free(m);
+}
+
 // -- Steps -----------------------------------------------------------------------------------
 
 static StepCost cost_of(Bench *b, const Module *m, Target target) {
@@ -622,6 +667,7 @@ static void local_ops_cost_what_their_cuts_did(void **state) {
 TEST_GROUP(cost_step) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_collective_costs_its_primitive, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_move_costs_the_same_between_other_nodes, setup, teardown),
       cmocka_unit_test_setup_teardown(reducing_overlaps_what_does_not_read_it, setup, teardown),
       cmocka_unit_test_setup_teardown(deferred_updates_overlap_the_next_step, setup, teardown),
       cmocka_unit_test_setup_teardown(gathering_waits, setup, teardown),

@@ -368,13 +368,60 @@ bool move_stays(const Type *whole, const Layout *from, const Layout *to) {
   return stays;
 }
 
-bool module_move_stays(const Module *m, const Type *whole, const Layout *from, const Layout *to) {
+// The elements of a box.
+static int64_t region_elements(const Region *r, int ndim) {
+  int64_t n = 1;
+  for (int d = 0; d < ndim; d++)
+    n *= r->size[d];
+  return n;
+}
+
+int64_t move_elements(const Type *whole, const Layout *from, const Layout *to) {
+  Arena *a = arena_new();
+  End x = end_of(whole, from, a), y = end_of(whole, to, a);
+  int *target = share_targets(whole, &x, &y, a);
+  int64_t moved = 0;
+  for (int p = 0; p < y.n; p++) {
+    Region own = cell_region(&y, whole->ndim, y.cell[p]), before, both;
+    int at = position_of(&x, device_at(&y, p));
+    if (at >= 0) before = cell_region(&x, whole->ndim, x.cell[at]);
+    // Source cells cover the region once for each share; the device may have a part of one.
+    for (int share = 0; share < x.n_shares; share++) {
+      if (target[share] != y.share[p]) continue;
+      moved += region_elements(&own, whole->ndim);
+      if (at >= 0 && x.share[at] == share && intersect(&before, &own, whole->ndim, &both))
+        moved -= region_elements(&both, whole->ndim);
+    }
+  }
+  arena_free(a);
+  return moved;
+}
+
+// Types and layouts are interned, so pointers identify the move.
+static KnownMove *find_known(const Module *m, const Type *whole, const Layout *from,
+                             const Layout *to) {
   KnownMove **bucket = &m->interned->moves[layouts_hash(whole, from, to) % N_BUCKETS];
   for (KnownMove *k = *bucket; k; k = k->next)
-    if (k->whole == whole && k->from == from && k->to == to) return k->stays;
-  // Types and layouts are interned, so pointers identify the move.
+    if (k->whole == whole && k->from == from && k->to == to) return k;
   KnownMove *k = arena_one(m->arena, KnownMove);
-  *k = (KnownMove){whole, from, to, move_stays(whole, from, to), *bucket};
+  *k = (KnownMove){.whole = whole,
+                   .from = from,
+                   .to = to,
+                   .stays = move_stays(whole, from, to),
+                   .next = *bucket};
   *bucket = k;
-  return k->stays;
+  return k;
+}
+
+bool module_move_stays(const Module *m, const Type *whole, const Layout *from, const Layout *to) {
+  return find_known(m, whole, from, to)->stays;
+}
+
+int64_t module_move_elements(const Module *m, const Type *whole, const Layout *from,
+                             const Layout *to) {
+  KnownMove *k = find_known(m, whole, from, to);
+  if (k->stays) return 0;
+  if (!k->counted) k->moved = move_elements(whole, from, to);
+  k->counted = true;
+  return k->moved;
 }

@@ -72,6 +72,11 @@ bool move_stays(const Type *whole, const Layout *from, const Layout *to);
 // The same, for types and layouts of a module, cached in the module: queries are frequent and
 // distinct moves are few.
 bool module_move_stays(const Module *m, const Type *whole, const Layout *from, const Layout *to);
+// The elements of a slice that devices get from others, without the list of messages; and the same
+// for types and layouts of a module, cached.
+int64_t move_elements(const Type *whole, const Layout *from, const Layout *to);
+int64_t module_move_elements(const Module *m, const Type *whole, const Layout *from,
+                             const Layout *to);
 // A hash of the pair of layouts.
 static inline uint64_t layouts_hash(const Type *whole, const Layout *from, const Layout *to) {
   const void *const at[] = {whole, from, to};
