@@ -107,7 +107,7 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   if (!weights_checksum(c->m, d, &weights)) return false;
   o.describe = describe_text(a, s, c, updated_by, weights);
   o.proved = c->m->model_values && !c->unproved;
-  o.plan_hash = plan_hash(a, c->m);
+  o.plan_hash = plan_hash(c->m);
   o.lr_schedule = s->lr_schedule;
   int per_node = c->summary.cluster->per_node;
   // With --passes, the pipeline knows its cluster.

@@ -151,29 +151,34 @@ const char *manifest_text(Arena *a, const Module *m) {
 
 // -- The summary -------------------------------------------------------------------------------
 
-uint64_t plan_hash(Arena *a, const Module *m) {
+// The text of an op in a plan's hash. Axes count by position in the mesh: their names are no
+// decisions, and ONNX's annotations do not have them.
+static const char *hashed_text(const Op *op, Arena *a, Diag *d) {
+  const char *text = op_text(op, a);
+  MeshAxes axes;
+  bool names_axes = (op_info[op->kind].traits & (COMM | ACCUMULATES)) && op_has_attr(op, "axis");
+  if (!names_axes || !op_axes(op, &axes, d)) return text;
+  const char *name = str_format(a, " axis=\"%s\"", attr_s(op, "axis"));
+  const char *at = strstr(text, name);
+  if (!at) return text;
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "%.*s axis=", (int)(at - text), text);
+  for (int i = 0; i < axes.n; i++)
+    strbuf_addf(&b, "%s%d", i ? "+" : "", axes.at[i]);
+  strbuf_add(&b, at + strlen(name));
+  return b.at;
+}
+
+uint64_t plan_hash(const Module *m) {
   uint64_t hash = FNV1A_EMPTY;
   Diag *d = diag_new(stderr);
   diag_quiet(d, true);
   for_each_graph(g, m)
     for_each_op(op, g) {
-      // Axes count by position in the mesh: their names are no decisions, and ONNX's annotations do
-      // not have them.
-      const char *text = op_text(op, a);
-      MeshAxes axes;
-      bool names_axes =
-          (op_info[op->kind].traits & (COMM | ACCUMULATES)) && op_has_attr(op, "axis");
-      if (names_axes && op_axes(op, &axes, d)) {
-        const char *name = str_format(a, " axis=\"%s\"", attr_s(op, "axis"));
-        const char *at = strstr(text, name);
-        StrBuf b = {.arena = a};
-        if (at) strbuf_addf(&b, "%.*s axis=", (int)(at - text), text);
-        for (int i = 0; at && i < axes.n; i++)
-          strbuf_addf(&b, "%s%d", i ? "+" : "", axes.at[i]);
-        if (at) strbuf_add(&b, at + strlen(name));
-        if (at) text = b.at;
-      }
+      Arena *a = arena_new(); // a constant has megabytes of text
+      const char *text = hashed_text(op, a, d);
       hash = fnv1a(hash, text, strlen(text));
+      arena_free(a);
     }
   diag_free(d);
   return hash;
@@ -196,11 +201,12 @@ static void add_comm_bytes(StrBuf *b, const Collectives *list) {
 
 // Adds the op, and its node of the model.
 static void add_op(StrBuf *b, const char *which, const Op *op) {
-  Arena *a = b->arena;
+  Arena *a = arena_new();
   const char *node = op ? op_node(op) : "";
   strbuf_addf(b, ", \"%s_op\": %s, \"%s_node\": %s", which,
               op ? json_string(a, op_text(op, a)) : "null", which,
               *node ? json_string(a, node) : "null");
+  arena_free(a);
 }
 
 // The first and the last op tell a stage's place in the model.
@@ -396,7 +402,7 @@ static void add_plan(StrBuf *b, const Summary *s, const Module *m, int ranks) {
               "\"micro_batches\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64
               "\",\n  \"dtype\": \"%s\",\n"
               "  \"version\": %s,\n  \"command\": %s,\n",
-              ranks, s->plan ? json_string(a, s->plan) : "null", s->micro_batches, plan_hash(a, m),
+              ranks, s->plan ? json_string(a, s->plan) : "null", s->micro_batches, plan_hash(m),
               summary_dtype(m), json_string(a, s->version), json_string(a, summary_command(s)));
 }
 

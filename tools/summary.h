@@ -14,6 +14,8 @@ typedef struct PassSeconds {
   double seconds;
 } PassSeconds;
 
+typedef Vec(PassSeconds) PassTimes;
+
 typedef struct Summary {
   Arena *arena;
   const char *version;
@@ -25,7 +27,7 @@ typedef struct Summary {
   int n_ops, n_folded, n_blocks; // of the model: ops, ops with every block once, and blocks
   Target target;
   const Cluster *cluster; // for predicted times
-  Vec(PassSeconds) seconds;
+  PassTimes seconds;
   Candidates candidates; // of --plan auto, else none
   int chosen;            // index of a candidate; -1: none
   Certificate certificate;
@@ -45,7 +47,7 @@ bool summary_prices(const Module *m, const Cluster *c, Target target, Arena *a, 
                     PriceTerms *out);
 
 // A hash of the decisions, without locations of ops: equal for equal plans of equal models.
-uint64_t plan_hash(Arena *a, const Module *m);
+uint64_t plan_hash(const Module *m);
 
 // The computation type of the module: "bf16" or "f16" if any value has it, else "f32".
 const char *summary_dtype(const Module *m);

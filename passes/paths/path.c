@@ -144,8 +144,8 @@ static const Path *path_back(Paths *paths, const Renumbering *r, const Path *p) 
 // Finds the path between the renumbered nodes, if that is the same.
 static const Path *find_alike(Paths *paths, const TensorShape *shape, const Placement *from,
                               const Placement *to) {
-  Arena *a = paths->rules.arena;
   if (paths->rules.c->links_differ) return path_search(&paths->rules, shape, from, to);
+  Arena *a = arena_new();
   Renumbering r = {.per_node = paths->rules.c->per_node};
   r.node = arena_array(a, int, paths->rules.c->nodes);
   r.number = arena_array(a, int, paths->rules.c->nodes);
@@ -154,8 +154,10 @@ static const Path *find_alike(Paths *paths, const TensorShape *shape, const Plac
   bool ordered = true;
   for (int i = 0; i < r.n; i++)
     ordered &= r.node[i] == i;
-  if (ordered) return path_search(&paths->rules, shape, from, to);
-  return path_back(paths, &r, path_find(paths, shape, &first, &last));
+  const Path *path = ordered ? path_search(&paths->rules, shape, from, to)
+                             : path_back(paths, &r, path_find(paths, shape, &first, &last));
+  arena_free(a);
+  return path;
 }
 
 const Path *path_find(Paths *paths, const TensorShape *shape, const Placement *from,
