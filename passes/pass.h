@@ -69,17 +69,19 @@ extern const int n_passes;
 typedef struct PipelineOptions {
   const char *print_before, *print_after; // comma lists of pass names
   bool print_after_all, print_before_all, print_changed, verify_each, time_passes, stats;
-  const char *dump_dir;   // for files NN-pass.nn
-  const char *stop_after; // a pass name
-  int64_t bisect_limit;   // -1: none
-  FILE *out;              // for prints; stderr by default
-  FILE *diffs;            // for the diffs of every pass; or NULL
-  FILE *counts;           // for the figures of --stats; or NULL
-  bool unproved;          // skips proofs, for plans that are only estimated
-  const Module *model;    // the model's program, of a module that is distributed already; or NULL
-  bool keep_model;        // proofs give the module its model_values (ir/model_values.h)
-  bool auto_plan;         // the plan is a choice of --plan auto, not of the user
-  bool changes_model;     // the plan is an error unless its programs change the model
+  const char *dump_dir;    // for files NN-pass.nn
+  const char *stop_after;  // a pass name
+  int64_t bisect_limit;    // -1: none
+  FILE *out;               // for prints; stderr by default
+  FILE *diffs;             // for the diffs of every pass; or NULL
+  FILE *counts;            // for the figures of --stats; or NULL
+  bool unproved;           // skips proofs, for plans that are only estimated
+  const Module *model;     // the model's program, of a module that is distributed already; or NULL
+  Module **unproved_model; // if not NULL, the proofs of the ranks' program are left to the caller:
+                           // the program that it must compute, or NULL if nothing is to be proved
+  bool keep_model;         // proofs give the module its model_values (ir/model_values.h)
+  bool auto_plan;          // the plan is a choice of --plan auto, not of the user
+  bool changes_model;      // the plan is an error unless its programs change the model
   // Called after each pass, and each proof ("prove"), with its duration, if not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;
@@ -100,6 +102,9 @@ typedef struct PipelineOptions {
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 // The same without messages, for a trial.
 bool pipeline_run_quietly(Module *m, const char *pipeline, const PipelineOptions *o);
+// Verifies and proves a module whose pipeline left that to the caller, and frees `model`. False,
+// without a message: a compilation with all proofs names the pass.
+bool pipeline_prove(Module *m, Module *model, const PipelineOptions *o);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 // Checks the names of the passes to print before or after.
 bool pipeline_check_prints(const PipelineOptions *o, Diag *d);

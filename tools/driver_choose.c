@@ -185,9 +185,33 @@ static const char *table_pipeline_of(void *context, Arena *a, const char *plan, 
   return train_pipeline_from(a, &s, &c, "loss");
 }
 
+// Each run has lists of its own, as the findings of an earlier one may be kept.
 static const PipelineOptions *run_of(void *context) {
   Common *common = context;
+  common->compiled->summary.seconds = (PassTimes){0};
   return run_options(common->s, common->compiled, common->a);
+}
+
+// What the observers of a run found.
+typedef struct Findings {
+  PassTimes seconds;
+  SearchStats searched;
+  Record record;
+} Findings;
+
+static void *keep_findings(void *context) {
+  const Common *common = context;
+  const Compiled *c = common->compiled;
+  Findings now = {c->summary.seconds, c->summary.searched, c->record};
+  return arena_copy(common->a, &now, sizeof now);
+}
+
+static void take_findings(void *context, void *findings) {
+  Compiled *c = ((Common *)context)->compiled;
+  const Findings *found = findings;
+  c->summary.seconds = found->seconds;
+  c->summary.searched = found->searched;
+  c->record = found->record;
 }
 
 // -- Ending early, and progress ----------------------------------------------------------------
@@ -262,6 +286,8 @@ static ChooseOptions choose_options(Common *common) {
   bool watched = run->print_before || run->print_after || run->print_after_all ||
                  run->print_before_all || run->print_changed || run->dump_dir || run->stop_after ||
                  run->bisect_limit >= 0;
+  // Candidates explain nothing, as it is slow, and only of interest for the chosen plan.
+  bool explained = is_open(s) && s->explain;
   ChooseOptions o = {.ranks = s->ranks,
                      .micro_batches = s->is_cut ? s->asked.micro_batches : 0,
                      .batch = s->batch ? s->batch : model_batch(s, common->compiled->m),
@@ -276,7 +302,9 @@ static ChooseOptions choose_options(Common *common) {
                      .stop = wants_to_stop,
                      .abandon = wants_to_abandon,
                      .progress = is_auto(s) && !s->only_priced ? show_progress : NULL,
-                     .run = watched || s->report || s->only_priced ? NULL : run_of,
+                     .run = watched || explained || s->report || s->only_priced ? NULL : run_of,
+                     .keep = keep_findings,
+                     .take = take_findings,
                      .context = common};
   if (!is_open(s)) {
     o.plans = &s->asked.name;

@@ -9,7 +9,8 @@
 // Before the first pass that distributes the program (column `proof` of passes.def) the module is
 // copied.  Proofs show that the ranks compute the same as the copy: one when the program has its
 // collectives, for errors that name them, and one after the last pass.  A pass that is proved
-// alone, because a plan changes the model there, has a proof and a copy of its own.
+// alone, because a plan changes the model there, has a proof and a copy of its own.  A caller that
+// compiles several plans proves the last of them only: the copy is all that this needs.
 
 #include "pipeline.h"
 
@@ -230,7 +231,7 @@ static bool prove_after(Run *r, const Pass *pass) {
     return true;
   }
   r->unproved = pass;
-  return pass->proof != PROOF_proved || prove_plan(r);
+  return pass->proof != PROOF_proved || r->o->unproved_model || prove_plan(r);
 }
 
 // The number of different orders in entry graphs; -1 if ops are out of order.
@@ -345,6 +346,11 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
       ok = run_pass(&r, &steps.at[i]);
       if (o->stop_after && !strcmp(pass_name(o->stop_after), steps.at[i].pass->name)) break;
     }
+    // The last proof, or the program that it needs.
+    if (o->unproved_model && ok && r.unproved) {
+      *o->unproved_model = r.model;
+      r.model = NULL;
+    }
     ok = ok && prove_plan(&r);
     drop_model(&r);
     if (r.before) module_free(r.before);
@@ -363,6 +369,18 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
     if (o->counts) print_stats(&r, o->counts);
     dump_end(&r.dump, d);
   }
+  arena_free(r.arena);
+  return ok;
+}
+
+bool pipeline_prove(Module *m, Module *model, const PipelineOptions *o) {
+  Run r = {.m = m, .o = o, .d = diag_new(stderr), .arena = arena_new(), .model = model};
+  double start = clock_seconds();
+  diag_quiet(r.d, true);
+  bool ok = !model || (module_verify(m, r.d) && prove_ranks(&r));
+  timed(&r, "prove", start);
+  drop_model(&r);
+  diag_free(r.d);
   arena_free(r.arena);
   return ok;
 }

@@ -152,6 +152,17 @@ static void add_fewest(AutoSearch *s, int i) {
   s->n_recomputed++;
 }
 
+// Keeps the module of a candidate if it is the best so far.
+static void keep_best(AutoSearch *s, Kept *made, int candidate) {
+  made->candidate = candidate;
+  if (made->m && (!s->kept.m || made->seconds < s->kept.seconds)) {
+    Kept before = s->kept;
+    s->kept = *made;
+    *made = before;
+  }
+  kept_free(made);
+}
+
 // Builds the point's plan.
 static void build_point(AutoSearch *s, int i, Candidates *all) {
   Priced *p = &s->points.at[i];
@@ -164,7 +175,9 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
     c.priced_bytes = price.bytes;
   p->built = true;
   s->n_built++;
-  candidate_make(s->model, s->o, s->a, &c, NULL);
+  Kept made = {0};
+  bool keeps = s->o->run && !auto_is_small(s);
+  candidate_make(s->model, s->o, s->a, &c, keeps ? &made : NULL);
   if (c.stopped) {
     p->built = false;
     s->n_built--;
@@ -172,6 +185,7 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
     s->n_failed += !c.made;
   }
   vec_push(s->a, all, c);
+  keep_best(s, &made, all->n - 1);
   if (!c.made) return;
   auto_note_built(s, &p->at, p->seconds, &c);
   if (p->at.stages == 1) auto_note_one_stage(s, c.seconds);
@@ -306,6 +320,13 @@ Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
   return c;
 }
 
+Kept auto_kept(AutoSearch *s) {
+  Kept kept = s->kept;
+  s->kept = (Kept){0};
+  return kept;
+}
+
 void auto_end(AutoSearch *s) {
+  kept_free(&s->kept);
   if (s->prices) prices_free(s->prices);
 }

@@ -52,6 +52,10 @@ void auto_build(AutoSearch *s, Candidates *all);
 // Notes the price of a candidate without stages, for the estimates of others.
 void auto_note(AutoSearch *s, const Candidate *c);
 
+// The module of the best plan that auto_build built, which is the caller's then: with
+// ChooseOptions.run, of a large model.
+struct Kept auto_kept(AutoSearch *s);
+
 void auto_end(AutoSearch *s);
 
 // The result so far, for the best plan of all.

@@ -69,7 +69,7 @@ static bool is_worth_a_try(const Candidates *all, const Trial *t) {
 // Tries the candidates that may be the best: none of those that the search of auto, if there is
 // one, excludes.
 static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
-                    AutoSearch *search, Candidates *out, Module **kept) {
+                    AutoSearch *search, Candidates *out, Kept *kept) {
   for (int i = 0; i < trials->n; i++) {
     Candidate c = trials->at[i].c;
     if (!is_worth_a_try(out, &trials->at[i])) continue;
@@ -141,9 +141,20 @@ static void try_savers(const Module *model, const ChooseOptions *o, Arena *a, Au
   try_relief(model, o, search, a, out);
 }
 
+// Returns the index of the best; its module, if that was kept, is the result.
+static int take_best(const ChooseOptions *o, Candidates *all, Kept *kept, Module **made) {
+  int best = cheapest(all);
+  for (int i = 0; i < all->n; i++)
+    if (i != best || !kept->m || i != kept->candidate) all->at[i].step = NULL;
+  if (kept->m && kept->candidate == best) *made = kept_take(o, kept);
+  if (!*made && best >= 0) all->at[best].step = NULL;
+  kept_free(kept);
+  return best;
+}
+
 // Slower plans are tried if nothing else fits as it is; plans with less memory are no help if the
 // model cannot be split. The module of a plan is kept if there is no other plan to compare it with:
-// the last that was tried, if any, fits.
+// the last that was tried, if any, fits; and by the search of auto that of its best plan.
 int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Candidates *out,
                 Certificate *certificate, Module **made) {
   double left = ALL_WORK;
@@ -157,13 +168,14 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   *certificate = (Certificate){0};
   candidates_list(model, o, a, &trials);
   // A single plan may be the result already: it needs no second compilation.
-  Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
+  Kept kept = {0};
+  bool keeps = o->run && o->plans && trials.n == 1;
   // If the search goes first, its prices and bounds exclude others.
   AutoSearch *search = o->plans ? NULL : auto_new(model, o, a);
   if (search) limited.bound = auto_bound(search);
   if (search && auto_goes_first(search)) auto_build(search, out);
-  try_all(model, o, a, &trials, search, out, kept);
-  if (o->plans) return cheapest(out);
+  try_all(model, o, a, &trials, search, out, keeps ? &kept : NULL);
+  if (o->plans) return take_best(o, out, &kept, made);
   try_factorings(model, o, a, out);
   // If a search prefers that all ranks do the same, fewer of them may share more.
   Trials inside = {0};
@@ -178,7 +190,8 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   try_savers(model, o, a, search, cuts, out);
   if (search) {
     *certificate = auto_certificate(search, out);
+    kept = auto_kept(search);
     auto_end(search);
   }
-  return cheapest(out);
+  return take_best(o, out, &kept, made);
 }

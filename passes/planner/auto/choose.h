@@ -113,8 +113,12 @@ typedef struct Certificate {
 // Returns the pipeline that makes a training step by this plan.
 typedef const char *MakePipeline(void *context, const Candidate *c);
 
-// Returns the options of passes for a candidate with a module that may be the result.
+// Returns the options of passes for a candidate with a module that may be the result. Their
+// observers have findings, which KeepRun returns after the run; TakeRun restores those of the run
+// whose module is the result.
 typedef const PipelineOptions *RunOptions(void *context);
+typedef void *KeepRun(void *context);
+typedef void TakeRun(void *context, void *findings);
 
 // The text of the pipeline after `raise` for a plan inside of stages, for tables of the model's
 // units (tables.h); or NULL if the plan is none.
@@ -150,6 +154,8 @@ typedef struct ChooseOptions {
   ShowProgress *progress;    // or NULL
   double bound;              // for that; known to the search
   RunOptions *run;           // NULL: fast options, as modules are only priced
+  KeepRun *keep;             // with `run`
+  TakeRun *take;             // with `run`
   void *context;
 } ChooseOptions;
 
@@ -159,9 +165,9 @@ static inline double choose_memory(const ChooseOptions *o) {
 }
 
 // Puts all candidates into `out`, in the order of their trials. Returns the index of the best one,
-// or -1 if none could be made or none fits. With `run` and a single plan, *made is the module of
-// the best one, after its messages were printed; else NULL.
-// *certificate says how good it is.
+// or -1 if none could be made or none fits. With `run`, *made is the module of the best one,
+// proved, after its messages were printed; or NULL, if that was not kept. *certificate says how
+// good it is.
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
                 Certificate *certificate, Module **made);
 

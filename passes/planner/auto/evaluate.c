@@ -83,30 +83,41 @@ static void note_searched(void *making, const SearchStats *s) {
     if (s->took[i] <= WORTH_TRYING * s->took[0]) c->other[c->n_others++] = s->factoring[i];
 }
 
-// The module of a candidate, and its messages.
-typedef struct Made {
-  Module *m;
-  char *messages;
-} Made;
+void kept_free(Kept *k) {
+  if (k->m) module_free(k->m);
+  if (k->model) module_free(k->model);
+  free(k->messages);
+  *k = (Kept){0};
+}
 
-static void unmake(Made *made) {
-  if (made->m) module_free(made->m);
-  free(made->messages);
-  *made = (Made){0};
+Module *kept_take(const ChooseOptions *o, Kept *k) {
+  const PipelineOptions *run = o->run(o->context);
+  o->take(o->context, k->findings);
+  Module *m = k->m, *model = k->model;
+  k->m = k->model = NULL;
+  if (!pipeline_prove(m, model, run)) {
+    module_free(m);
+    m = NULL;
+  } else {
+    fputs(k->messages, stderr);
+  }
+  kept_free(k);
+  return m;
 }
 
 // Compiles a candidate once. Returns whether there is something to measure, which may be no
-// candidate. A watched module may be the result, and is verified and proved.
+// candidate. A watched module may be the result, and has what a proof needs.
 static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
-                      bool watched, LifetimeCache *lives, Made *out) {
+                      bool watched, LifetimeCache *lives, Kept *out) {
   size_t n;
   FILE *f = open_memstream(&out->messages, &n);
   if (!f) BUG("no memory for the plan's decisions");
   Diag *d = diag_new(f);
-  // The last compilation is verified and proved; others report nothing.
+  // The result is verified and proved later; others report nothing.
   Making making = {c, watched ? o->run(o->context) : NULL, lives->answers ? NULL : o->left};
   PipelineOptions run = {.bisect_limit = -1, .unproved = true};
   if (making.run) run = *making.run;
+  if (making.run) run.unproved_model = &out->model;
   run.changes_model = !o->plans && candidate_changes(c);
   run.out = f;
   run.searched = note_searched;
@@ -123,7 +134,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
     StepCost cost;
     bool priced = step_cost(m, o->cluster, o->target, scratch, &cost);
     c->seconds = priced ? cost.seconds : INFINITY;
-    c->step = priced && watched ? step_cost_copy(&cost, a) : NULL;
+    c->step = priced && watched ? step_cost_copy(&cost, m->arena) : NULL;
     c->needs = needs_most(m, o->cluster);
     c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
     c->sharing = ranks_sharing(m);
@@ -168,12 +179,12 @@ static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a
   if (c->worth > 0 && c->seconds > WORTH_TRYING * c->worth) return NULL;
   if (!used || used->all.n != 1 || used->all.at[0].n_nodes > FEW_NODES) return NULL;
   // The search gives them in another compilation.
-  Made made = {0};
+  Kept made = {0};
   Candidate again = same_again(c);
   lives->others = true;
   make_once(model, o, a, &again, false, lives, &made);
   lives->others = false;
-  unmake(&made);
+  kept_free(&made);
   return &used->all.at[0];
 }
 
@@ -185,11 +196,11 @@ static bool try_as_good(const Module *model, const ChooseOptions *o, Arena *a, C
   for (int i = 0; answer && i < answer->n_others; i++) {
     // The answer is taken as if the search had given it.
     const int *before = answer->choice;
-    Made made = {0};
+    Kept made = {0};
     Candidate now = same_again(c);
     answer->choice = answer->other[i];
     make_once(model, o, a, &now, false, lives, &made);
-    unmake(&made);
+    kept_free(&made);
     if (is_better(&now, c)) {
       *c = now;
       any = true;
@@ -225,39 +236,41 @@ static bool may_improve(const ChooseOptions *o, const Candidate *now, bool ok,
   return again && !now->stopped && !is_past(now, best);
 }
 
-// Hands over the module of a plan that fits, and its messages. `again`: the compilation that was
-// watched had another result, so it is compiled once more, with the answers of its searches.
+// Hands over the module of a plan that fits. `again`: the compilation that was watched had another
+// result, so it is compiled once more, with the answers of its searches.
 static void keep_module(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
-                        bool again, LifetimeCache *lives, Made *watched, Module **kept) {
+                        bool again, LifetimeCache *lives, Kept *watched, Kept *kept) {
   if (again) {
     Candidate same = same_again(c);
-    unmake(watched);
+    kept_free(watched);
     make_once(model, o, a, &same, true, lives, watched);
     if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
     c->step = same.step;
   }
-  *kept = watched->m;
-  watched->m = NULL;
-  fputs(watched->messages, stderr);
+  kept_free(kept);
+  *kept = *watched;
+  kept->findings = o->keep(o->context);
+  kept->seconds = c->seconds;
+  *watched = (Kept){0};
 }
 
 // Keeps the best of some rounds. Only the first is watched, as each may be the last, and most often
 // the first is; if a later one is the best it is compiled again.
 void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
-                    Module **kept) {
+                    Kept *kept) {
   Rounds rounds = rounds_begin(o->cluster->memory);
   rounds.exact = c->exact;
   const Candidate asked = *c;
   LifetimeCache lives = {.arena = arena_new(), .lasting = a};
   LifetimeCache *known = arena_one(a, LifetimeCache); // of the best
-  Made first = {0};
+  Kept first = {0};
   int64_t memory = 0;
   double work_done = 0;
   bool alike = false;
   do {
     // One round: the candidate under the assumed memory, with a part of the work left.
     bool watched = kept && !memory;
-    Made made = {0};
+    Kept made = {0};
     Candidate now = asked;
     now.memory = memory;
     now.work = work_of(o, &rounds);
@@ -275,7 +288,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     if (watched)
       first = made;
     else
-      unmake(&made);
+      kept_free(&made);
   } while (memory);
   // Answers of about the same cost, then the compilation that is kept.
   lives.answers = known->answers;
@@ -285,8 +298,11 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   c->exact = rounds.exact || rounds_exact(&rounds);
   c->work_done = work_done;
   c->known = known;
-  if (kept && c->fits) keep_module(model, o, a, c, c->memory || other, &lives, &first, kept);
-  unmake(&first);
+  if (kept && c->fits)
+    keep_module(model, o, a, c, c->memory || other, &lives, &first, kept);
+  else
+    c->step = NULL;
+  kept_free(&first);
   arena_free(lives.arena);
   if (o->found) *o->found |= c->fits && c->ranks == o->ranks;
   if (o->progress) o->progress(o->context, c, o->bound);
@@ -347,9 +363,14 @@ bool any_alike(const Candidates *all) {
   return false;
 }
 
+static void push_made(Arena *a, Candidates *all, const Candidate *c, Kept *kept) {
+  if (kept && c->fits) kept->candidate = all->n;
+  vec_push(a, all, *c);
+}
+
 // Some numbers of micro-batches do not divide the rows of a rank.
 void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
-                   Candidate c, Module **kept) {
+                   Candidate c, Kept *kept) {
   if (choice_ends(o, all)) return;
   int tried = all->n;
   double worth = c.worth = least_fitting(all);
@@ -357,7 +378,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
   bool limits = candidate_searches(&c) && !o->plans && model->graphs->n_ops > SMALL_OPS;
   if (limits) c.wanted = WORTH_TRYING * worth;
   candidate_make(model, o, a, &c, kept);
-  vec_push(a, all, c);
+  push_made(a, all, &c, kept);
   // More micro-batches, as long as one of these may fit.
   if (candidate_adds(&c) && any_fits(all)) return;
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
@@ -367,7 +388,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
     more.wanted = c.wanted;
     more.exact = c.exact;
     candidate_make(model, o, a, &more, kept);
-    if (more.made) vec_push(a, all, more);
+    if (more.made) push_made(a, all, &more, kept);
     if (more.made || more.needs_less) c = more;
   }
   note_least(&all->at[tried], &c);

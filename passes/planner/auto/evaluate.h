@@ -14,16 +14,31 @@
 
 #define NO_GAIN 1.01 // times the cheapest: a gain too small to leave ranks without work
 
+// The module of a candidate that may be the result.
+typedef struct Kept {
+  Module *m;     // or NULL
+  Module *model; // that its proof needs, or NULL
+  char *messages;
+  void *findings; // ChooseOptions.keep
+  int candidate;  // its index
+  double seconds;
+} Kept;
+
+void kept_free(Kept *k);
+// Proves the module and returns it, after its messages were printed. NULL: the proof fails, and
+// another compilation says so.
+Module *kept_take(const ChooseOptions *o, Kept *k);
+
 // Candidate.why if all ranks do the same.
 extern const char all_same[];
 
 // Evaluates a candidate in its number of micro-batches, in several rounds, and keeps the best. With
-// `kept`, its module is there if it fits.
+// `kept`, its module is there if it fits, instead of an earlier one.
 void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
-                    Module **kept);
+                    Kept *kept);
 // Appends the candidate, and, if it does not fit, the same in more micro-batches.
 void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
-                   Candidate c, Module **kept);
+                   Candidate c, Kept *kept);
 
 // Returns the first error of the messages, as a reason: "mlp.onnx:x: the batch of …", without the
 // lines after it.

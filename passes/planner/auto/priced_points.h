@@ -10,6 +10,7 @@
 #define PRICED_POINTS_H
 
 #include "auto.h"
+#include "evaluate.h"
 #include "prices.h"
 
 // Errors of estimates, as factors: the seconds of those with as many parts
@@ -51,6 +52,7 @@ struct AutoSearch {
   Vec(Correction) seconds;
   double bytes[N_POINT_KINDS];
   double err;       // by how much plans were faster than their price
+  Kept kept;        // the best that was built
   bool goes_first;  // before candidates without stages
   double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
   int n_recomputed; // points that were added
