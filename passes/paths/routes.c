@@ -1,7 +1,7 @@
 // See routes.h.
 //
 // A net (routes_net.h) belongs to a mesh; a tariff has the costs of its hops for values of one
-// shape. The routes out of a state are computed on the first query.
+// shape. The routes out of a state are computed as far as queries need them.
 
 #include "routes.h"
 
@@ -11,10 +11,19 @@
 #include "path_search.h"
 #include "routes_net.h"
 
-// The routes from one state to all others.
+typedef struct Waiting {
+  double seconds;
+  int n_steps, state;
+} Waiting;
+
+typedef Vec(Waiting) Queue;
+
+// The routes from one state to others, as far as they are known.
 typedef struct Reach {
   double *seconds;
   int *n_steps, *hop, *before; // the last hop, and its start state
+  bool *done;                  // by state: whether no other route to it is sooner
+  Queue queue;                 // states that may be next
 } Reach;
 
 typedef struct Tariff {
@@ -92,13 +101,6 @@ static Tariff *tariff_of(Routes *r, const Mesh *mesh, const TensorShape *shape, 
 
 // -- Routes out of one state ---------------------------------------------------------------------
 
-typedef struct Waiting {
-  double seconds;
-  int n_steps, state;
-} Waiting;
-
-typedef Vec(Waiting) Queue;
-
 static bool sooner(const Waiting *a, const Waiting *b) {
   return a->seconds != b->seconds ? a->seconds < b->seconds : a->n_steps < b->n_steps;
 }
@@ -123,40 +125,49 @@ static Waiting queue_pop(Queue *q) {
   return top;
 }
 
-// Dijkstra's algorithm; ties go to fewer steps.
-static const Reach *reach_from(Routes *r, Tariff *t, int from) {
-  if (t->from[from]) return t->from[from];
-  const RouteNet *net = t->net;
-  int n = net->state.n;
-  Reach *reach = t->from[from] = arena_one(r->arena, Reach);
-  *reach = (Reach){arena_array(r->arena, double, n), arena_array(r->arena, int, n),
-                   arena_array(r->arena, int, n), arena_array(r->arena, int, n)};
+static Reach *reach_new(Routes *r, int n, int from) {
+  Reach *reach = arena_one(r->arena, Reach);
+  *reach = (Reach){.seconds = arena_array(r->arena, double, n),
+                   .n_steps = arena_array(r->arena, int, n),
+                   .hop = arena_array(r->arena, int, n),
+                   .before = arena_array(r->arena, int, n),
+                   .done = arena_array(r->arena, bool, n)};
   for (int i = 0; i < n; i++) {
     reach->seconds[i] = INFINITY;
     reach->before[i] = -1;
   }
-  Arena *scratch = arena_new();
-  Queue queue = {0};
   reach->seconds[from] = 0;
-  queue_push(scratch, &queue, (Waiting){0, 0, from});
-  while (queue.n) {
+  queue_push(r->arena, &reach->queue, (Waiting){0, 0, from});
+  return reach;
+}
+
+// Dijkstra's algorithm; ties go to fewer steps.  It goes on from query to query, until the state
+// `to` is reached, so that hops which no route takes are not priced.
+static const Reach *reach_to(Routes *r, Tariff *t, int from, int to) {
+  const RouteNet *net = t->net;
+  if (!t->from[from]) t->from[from] = reach_new(r, net->state.n, from);
+  Reach *reach = t->from[from];
+  if (!t->fits[to]) return reach;
+  while (reach->queue.n && !reach->done[to]) {
     // A state may be queued several times: only the entry with its final cost counts.
-    Waiting w = queue_pop(&queue);
+    Waiting w = queue_pop(&reach->queue);
     if (w.seconds > reach->seconds[w.state] || w.n_steps > reach->n_steps[w.state]) continue;
+    reach->done[w.state] = true;
     for (int i = net->first[w.state]; i < net->first[w.state + 1]; i++) {
       const Hop *hop = &net->hop.at[i];
-      Waiting next = {w.seconds + hop->start + hop->byte * t->bytes, w.n_steps + 1, hop->to};
+      if (!t->fits[hop->to] || reach->done[hop->to]) continue;
+      double seconds = w.seconds + hop_start(net, hop) + hop_bytes(net, hop, t->bytes);
+      Waiting next = {seconds, w.n_steps + 1, hop->to};
       Waiting known = {reach->seconds[hop->to], reach->n_steps[hop->to], hop->to};
-      if (!t->fits[hop->to] || !sooner(&next, &known)) continue;
+      if (!sooner(&next, &known)) continue;
       // A better way to this state.
       reach->seconds[hop->to] = next.seconds;
       reach->n_steps[hop->to] = next.n_steps;
       reach->hop[hop->to] = i;
       reach->before[hop->to] = w.state;
-      queue_push(scratch, &queue, next);
+      queue_push(r->arena, &reach->queue, next);
     }
   }
-  arena_free(scratch);
   return reach;
 }
 
@@ -176,7 +187,7 @@ double route_seconds(Routes *r, const Type *whole, const Layout *from, const Lay
   Tariff *t;
   int first, last;
   if (!find_ends(r, whole, from, want, slices, &t, &first, &last)) return INFINITY;
-  return (double)slices * reach_from(r, t, first)->seconds[last];
+  return (double)slices * reach_to(r, t, first, last)->seconds[last];
 }
 
 Reduces route_reduces(Routes *r, const Type *whole, const Layout *from, const Layout *want) {
@@ -185,12 +196,12 @@ Reduces route_reduces(Routes *r, const Type *whole, const Layout *from, const La
   Reduces sum = {0, 0};
   if (!find_ends(r, whole, from, want, 1, &t, &first, &last)) return sum;
   // The last steps of the route, as long as they are all_reduce.
-  const Reach *reach = reach_from(r, t, first);
+  const Reach *reach = reach_to(r, t, first, last);
   for (int s = last; isfinite(reach->seconds[last]) && s != first; s = reach->before[s]) {
     const Hop *hop = &t->net->hop.at[reach->hop[s]];
     if (hop->edge.prim != PATH_all_reduce) break;
-    sum.start += hop->start;
-    sum.bytes += hop->byte * t->bytes;
+    sum.start += hop_start(t->net, hop);
+    sum.bytes += hop_bytes(t->net, hop, t->bytes);
   }
   return sum;
 }
@@ -199,7 +210,7 @@ const Path *route_path(Routes *r, const Type *whole, const Layout *from, const L
   Tariff *t;
   int first, last;
   if (!find_ends(r, whole, from, want, 1, &t, &first, &last)) return NULL;
-  const Reach *reach = reach_from(r, t, first);
+  const Reach *reach = reach_to(r, t, first, last);
   if (isinf(reach->seconds[last])) return NULL;
   Path *p = arena_one(r->arena, Path);
   *p = (Path){.shape = t->shape, .group = {t->net->group[0], t->net->group[1]}, .complete = true};
@@ -219,10 +230,11 @@ const Path *route_path(Routes *r, const Type *whole, const Layout *from, const L
       before->after = t->net->state.at[at[i + 1]];
       before->edge.mask |= hop->edge.mask;
     } else {
-      p->step[p->n_steps++] = (PathStep){.edge = hop->edge,
-                                         .before = t->net->state.at[at[i]],
-                                         .after = t->net->state.at[at[i + 1]],
-                                         .cost = {.seconds = hop->start + hop->byte * t->bytes}};
+      p->step[p->n_steps++] = (PathStep){
+          .edge = hop->edge,
+          .before = t->net->state.at[at[i]],
+          .after = t->net->state.at[at[i + 1]],
+          .cost = {.seconds = hop_start(t->net, hop) + hop_bytes(t->net, hop, t->bytes)}};
     }
   }
   return p;

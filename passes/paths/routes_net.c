@@ -2,7 +2,7 @@
 //
 // The states of all layouts are added first; path_edges.h lists the edges out of each, which may
 // lead to more states, until all have their hops.  Hops of one primitive over the same axes have
-// the same cost per byte sent, so few are priced.
+// the same cost per byte sent, so few are priced, and only when a route may take one.
 
 #include "routes_net.h"
 
@@ -96,22 +96,19 @@ static void add_layouts(Arena *a, RouteNet *net) {
 
 // -- Hops ----------------------------------------------------------------------------------------
 
-// The cost of a collective over one set of axes.
+// The cost of a collective over one set of axes, or of reordered parts: that of its first hop.
 typedef struct Rate {
-  bool known;
-  double start, byte; // seconds; per byte of the size used by path_cost.h
+  bool is_hop, known;
+  double start, byte; // if known: seconds; per byte of the size used by path_cost.h
+  State from, after;  // of a collective
+  Edge edge;
+  int n, order[2][MOST_AXES]; // of reordered parts: the axes, and their order before and after
 } Rate;
-
-// Of reordering the parts of a dimension, by the orders of its axes.
-typedef struct OrderRate {
-  int n, from[MOST_AXES], to[MOST_AXES];
-  Rate rate;
-} OrderRate;
 
 // Of a permutation of pieces, by the map of axes (Edge.map).
 typedef struct SwapRate {
   uint8_t map[MOST_AXES];
-  Rate rate;
+  Rate *rate;
 } SwapRate;
 
 typedef struct Growing {
@@ -121,8 +118,8 @@ typedef struct Growing {
   RouteNet *net;
   State from;
   Groups groups; // scratch
-  Rate rate[N_PATH_COLLECTIVES][1 << MOST_AXES];
-  Vec(OrderRate) orders;
+  Rate rate[N_PATH_COLLECTIVES][1 << MOST_AXES], free;
+  Vec(Rate *) orders;
   Vec(SwapRate) swaps;
 } Growing;
 
@@ -157,30 +154,28 @@ static bool is_one_op(const Group *g, const State *before, const State *after, c
   return true;
 }
 
-static Rate find_rate(Growing *g, const State *after, const Edge *e) {
-  edge_groups(&g->net->shape, g->net->group, &g->from, after, e, g->c, &g->groups);
-  double start = groups_cost(g->traffic, e->prim, &g->groups, 0, 0).seconds;
-  double more = groups_cost(g->traffic, e->prim, &g->groups, 1e9, 1e9).seconds;
-  return (Rate){true, start, (more - start) / 1e9};
+// Begins the rate of a hop like `edge`, if it has none yet.
+static Rate *begin_rate(Growing *g, Rate *rate, const State *after, const Edge *edge) {
+  if (!rate->is_hop)
+    *rate = (Rate){.is_hop = true, .from = g->from, .after = *after, .edge = *edge};
+  return rate;
 }
 
-// The cost of an edge, found once for all edges that are alike.
-static Rate rate_of(Growing *g, const State *after, const Edge *e) {
-  if (e->prim < PATH_all_reduce) return (Rate){true, 0, 0};
+// The rate of an edge: one for all edges that are alike.
+static Rate *rate_of(Growing *g, const State *after, const Edge *e) {
+  if (e->prim < PATH_all_reduce) return &g->free;
   // Of permutations, those with the same map.
   if (e->prim == PATH_permute) {
     size_t size = (size_t)g->net->group[0].n_axes;
     for (int i = 0; i < g->swaps.n; i++)
       if (!memcmp(g->swaps.at[i].map, e->map, size)) return g->swaps.at[i].rate;
-    SwapRate swap = {.rate = find_rate(g, after, e)};
+    SwapRate swap = {.rate = begin_rate(g, arena_one(g->arena, Rate), after, e)};
     memcpy(swap.map, e->map, size);
     vec_push(g->arena, &g->swaps, swap);
     return swap.rate;
   }
   // Of collectives, those over the same axes.
-  Rate *rate = &g->rate[e->prim - PATH_all_reduce][e->mask];
-  if (!rate->known) *rate = find_rate(g, after, e);
-  return *rate;
+  return begin_rate(g, &g->rate[e->prim - PATH_all_reduce][e->mask], after, e);
 }
 
 // The fraction of a value that one device has.
@@ -195,10 +190,10 @@ static bool add_hop(void *context, const Edge *e, const State *after) {
   Growing *g = context;
   RouteNet *net = g->net;
   if (!is_one_op(&net->group[0], &g->from, after, e)) return true;
-  Rate rate = rate_of(g, after, e);
+  Rate *rate = rate_of(g, after, e);
   double part = part_of(net, path_grows(e->prim) ? after : &g->from);
   int to = find_state(g->arena, net, after);
-  vec_push(g->arena, &net->hop, ((Hop){to, rate.start, rate.byte * part, *e}));
+  vec_push(g->arena, &net->hop, ((Hop){to, rate, part, *e}));
   return true;
 }
 
@@ -224,21 +219,48 @@ static double order_seconds(const Growing *g, int n, const int *from, const int 
   return traffic_cost(g->traffic).seconds;
 }
 
-// The cost of a reordering, found once.
-static Rate order_rate(Growing *g, int n, const int *from, const int *to) {
+// The rate of a reordering.
+static Rate *order_rate(Growing *g, int n, const int *from, const int *to) {
   size_t size = sizeof *from * (size_t)n;
   for (int i = 0; i < g->orders.n; i++) {
-    const OrderRate *known = &g->orders.at[i];
-    if (known->n == n && !memcmp(known->from, from, size) && !memcmp(known->to, to, size))
-      return known->rate;
+    Rate *known = g->orders.at[i];
+    if (known->n == n && !memcmp(known->order[0], from, size) && !memcmp(known->order[1], to, size))
+      return known;
   }
-  // Linear in the bytes.
-  double start = order_seconds(g, n, from, to, 0), more = order_seconds(g, n, from, to, 1e9);
-  OrderRate order = {.n = n, .rate = {true, start, (more - start) / 1e9}};
-  memcpy(order.from, from, size);
-  memcpy(order.to, to, size);
-  vec_push(g->arena, &g->orders, order);
-  return order.rate;
+  Rate *rate = arena_one(g->arena, Rate);
+  *rate = (Rate){.is_hop = true, .n = n};
+  memcpy(rate->order[0], from, size);
+  memcpy(rate->order[1], to, size);
+  vec_push(g->arena, &g->orders, rate);
+  return rate;
+}
+
+// Prices a rate, which is linear in the bytes.
+static const Rate *priced(const RouteNet *net, Rate *rate) {
+  enum { MANY = 1000000000 };
+  Growing *g = net->prices;
+  if (rate->known) return rate;
+  double more;
+  if (rate->n) {
+    rate->start = order_seconds(g, rate->n, rate->order[0], rate->order[1], 0);
+    more = order_seconds(g, rate->n, rate->order[0], rate->order[1], MANY);
+  } else {
+    const RouteNet *own = g->net;
+    edge_groups(&own->shape, own->group, &rate->from, &rate->after, &rate->edge, g->c, &g->groups);
+    rate->start = groups_cost(g->traffic, rate->edge.prim, &g->groups, 0, 0).seconds;
+    more = groups_cost(g->traffic, rate->edge.prim, &g->groups, MANY, MANY).seconds;
+  }
+  rate->byte = (more - rate->start) / MANY;
+  rate->known = true;
+  return rate;
+}
+
+double hop_start(const RouteNet *net, const Hop *hop) {
+  return priced(net, hop->rate)->start;
+}
+
+double hop_bytes(const RouteNet *net, const Hop *hop, double bytes) {
+  return priced(net, hop->rate)->byte * hop->part * bytes;
 }
 
 // Adds changes of the nesting of a dimension's axes, for example after a scatter along the outer
@@ -263,8 +285,7 @@ static void add_orders(Growing *g, int dim) {
     State after = g->from;
     for (int i = 0; i < n; i++)
       after.label[to[i]] = (uint8_t)label_of(dim, i);
-    Rate rate = order_rate(g, n, from, to);
-    Hop hop = {.start = rate.start, .byte = rate.byte * part_of(g->net, &g->from)};
+    Hop hop = {.rate = order_rate(g, n, from, to), .part = part_of(g->net, &g->from)};
     hop.to = find_state(g->arena, g->net, &after);
     hop.edge.prim = PATH_permute;
     vec_push(g->arena, &g->net->hop, hop);
@@ -314,7 +335,8 @@ RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh
     net->shape.dim[d] = mesh->n_devices;
   add_layouts(a, net);
   Growing *g = arena_one(a, Growing);
-  *g = (Growing){.arena = a, .c = c, .traffic = traffic, .net = net};
+  *g = (Growing){.arena = a, .c = c, .traffic = traffic, .net = net, .free = {.known = true}};
+  net->prices = g;
   g->groups.device = arena_array(a, int, 2 * group->n);
   // The hops out of each state; they may lead to states that are not in the list yet.
   Vec(int) first = {0};

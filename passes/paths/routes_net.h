@@ -7,7 +7,8 @@
 //     {B, S(0)} to {S(0), S(0)}    slice: no cost
 //
 // The cost of a hop is linear in the bytes of the value, so one net serves all types.  It has only
-// hops that become one op at exactly that cost (transition.h).
+// hops that become one op at exactly that cost (transition.h).  A hop is priced when a route may
+// take it, as a mesh of thousands of devices has hundreds of them.
 
 #ifndef ROUTES_NET_H
 #define ROUTES_NET_H
@@ -16,9 +17,12 @@
 #include "ir/graph.h"
 #include "path_cost.h"
 
+struct Rate; // of all hops that cost the same
+
 typedef struct Hop {
   int to;
-  double start, byte; // seconds; per byte of the whole value
+  struct Rate *rate;
+  double part; // of the value, that the rate is for
   Edge edge;
 } Hop;
 
@@ -33,8 +37,13 @@ typedef struct RouteNet {
   Vec(Hop) hop;
   int *at;                // by layout_number: its state + 1
   int *table, table_size; // state + 1 by hash; a power of two
+  struct Growing *prices;
   struct RouteNet *next;
 } RouteNet;
+
+// The seconds of a hop: those that do not depend on the bytes of the value, and the others.
+double hop_start(const RouteNet *net, const Hop *hop);
+double hop_bytes(const RouteNet *net, const Hop *hop, double bytes);
 
 // Creates a net; its `at` is NULL if the mesh has too many axes.
 RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int ndim);

@@ -118,6 +118,8 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   PipelineOptions run = {.bisect_limit = -1, .unproved = true};
   if (making.run) run = *making.run;
   if (making.run) run.unproved_model = &out->model;
+  // One of several: only the module of the result is verified.
+  if (!o->plans) run.verify_each = false;
   run.changes_model = !o->plans && candidate_changes(c);
   run.out = f;
   run.searched = note_searched;
