@@ -9,11 +9,8 @@
 // that conflicting blocks leave, a block gets the smallest that is large enough, and the first
 // among equal ones; else it goes after all of them.
 //
-// Layers make thousands of blocks, most of which need no look. Blocks with live ranges of similar
-// length form a class, and a class is divided into runs of neighbours by offset: saved activations
-// in some runs, short-lived values of layers in others. A run is passed by its summary if none of
-// its blocks conflicts, or if all of them do and leave no gap that is large enough; so is a group
-// of neighbouring runs.
+// Layers make thousands of blocks, most of which need no look: a tree over time has the bytes of
+// all blocks that are alive in a part of the step, and touching blocks are one span of these.
 
 #ifndef GAPS_H
 #define GAPS_H
@@ -34,7 +31,7 @@ Gaps *gaps_new(Arena *a, Meets meets);
 void gaps_add(Gaps *g, const Taken *block);
 // The best offset for a block; ignores its own `offset`.
 int64_t gaps_best(Gaps *g, const Taken *block);
-// The number of conflicting blocks, and runs passed by their summary, of the last gaps_best.
+// The number of spans and blocks that the last gaps_best looked at.
 int64_t gaps_looked_at(const Gaps *g);
 
 #endif

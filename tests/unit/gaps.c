@@ -56,7 +56,7 @@ static void add(Arena *a, List *list, Taken b) {
   }
 }
 
-// Blocks of few sizes with long and short live ranges: their runs become full and are split.
+// Blocks of few sizes with long and short live ranges, of no bytes, and alive in two steps.
 static void every_block_is_where_it_fits_best(void **state) {
   (void)state;
   for (int round = 0; round < 40; round++) {
