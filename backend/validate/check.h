@@ -31,6 +31,17 @@ typedef struct MacroPlace {
   LoopNumber number; // of a loop: in place of the offset, unless plain
 } MacroPlace;
 
+// A part of the body of a loop: text, and what each iteration has after it.
+typedef struct LoopPart {
+  enum { PART_text, PART_number, PART_place } kind; // PART_text: nothing
+  const char *text;
+  int n;
+  LoopNumber number;
+  const char *name;        // of a place, without the number of the iteration
+  const MacroPlace *place; // with another offset in each iteration
+  Cursor at;               // for messages
+} LoopPart;
+
 // A loop over equal calls (repeats.c), or the iteration that the cursor is in.
 typedef struct LoopText {
   int number; // among the loops of the text
@@ -39,6 +50,7 @@ typedef struct LoopText {
   Cursor after;
   int64_t n_columns;
   const int64_t *table; // [times][n_columns]; NULL: no line of the body reads it
+  Vec(LoopPart) part;   // of the body, from the first iteration on
   StrBuf text;          // of the iteration
 } LoopText;
 

@@ -13,7 +13,7 @@
 //     RUN(9, nnrt_linear_f32(P0, R0_Y_at_1, R0_X_at_1, R0_W_at_1));
 //
 // with a macro for each place, at the offset of the iteration.  No macro of the text has small
-// letters.
+// letters.  The body is read once, into parts: the time of an iteration is that of its numbers.
 //
 // A function of such lines fills a table of repeated rows:
 //
@@ -101,54 +101,68 @@ bool loop_open(Check *c, Cursor *at, LoopText *loop, bool *found) {
   return take_block(&loop->after) || mismatch(c, &before, "the loop does not end");
 }
 
-// Adds the macro of a place for the current iteration to the text.
-static bool add_place(Check *c, const Cursor *at, const LoopText *loop, const CToken *token,
-                      const MacroPlace *of, StrBuf *out) {
-  const char *name = str_format(c->arena, "%s_%d_at_%" PRId64, ctoken_text(token, c->arena),
-                                loop->number, loop->i);
-  MacroPlace *place = arena_one(c->arena, MacroPlace);
-  *place = *of;
-  place->number = (LoopNumber){0};
-  if (!number_value(c, at, loop, &of->number, &place->offset)) return false;
-  if (place->offset < 0) return mismatch(c, at, "the place is before its memory");
-  table_add(c->names, NAME_macro, name, place);
-  strbuf_add(out, name);
-  return true;
+// Adds text, of the file or a literal, to the parts of the body.
+static void add_text(Check *c, LoopText *loop, const char *text, int n) {
+  LoopPart *last = loop->part.n ? &loop->part.at[loop->part.n - 1] : NULL;
+  if (n == 0) return;
+  // Adjacent texts are one part.
+  if (last && last->kind == PART_text && last->text + last->n == text)
+    last->n += n;
+  else
+    vec_push(c->arena, &loop->part, (LoopPart){.kind = PART_text, .text = text, .n = n});
 }
 
-// The name that a call of nnrt_name makes, after its parenthesis, as a string literal.
-static bool add_name(Check *c, Cursor *at, const LoopText *loop, StrBuf *out) {
+// Adds a number, or a place, after the text before it.
+static void add_part(Check *c, LoopText *loop, LoopPart part) {
+  LoopPart *last = loop->part.n ? &loop->part.at[loop->part.n - 1] : NULL;
+  if (!last || last->kind != PART_text) {
+    vec_push(c->arena, &loop->part, part);
+    return;
+  }
+  part.text = last->text;
+  part.n = last->n;
+  *last = part;
+}
+
+static void add_number(Check *c, LoopText *loop, const Cursor *at, LoopNumber number) {
+  add_part(c, loop, (LoopPart){.kind = PART_number, .number = number, .at = *at});
+}
+
+static void add_place(Check *c, LoopText *loop, const Cursor *at, const CToken *token,
+                      const MacroPlace *place) {
+  const char *name = str_format(c->arena, "%s_%d_at_", ctoken_text(token, c->arena), loop->number);
+  add_part(
+      c, loop,
+      (LoopPart){
+          .kind = PART_place, .number = place->number, .name = name, .place = place, .at = *at});
+}
+
+// Adds the name that a call of nnrt_name makes, after its parenthesis, as a string literal.
+static bool add_name(Check *c, Cursor *at, LoopText *loop) {
   const CToken format = cursor_next(at);
   if (format.kind != C_string || !want(c, at, ", LIST(")) return unexpected(c, at, "a name");
   bool first = true;
   for (const char *p = format.at, *end = p + format.n; p < end; p++) {
     if (*p != '%') {
-      strbuf_add_n(out, p, 1);
+      add_text(c, loop, p, 1);
       continue;
     }
     if (*++p == '%') {
-      strbuf_add(out, "%");
+      add_text(c, loop, p, 1);
       continue;
     }
     const Cursor before = *at;
     LoopNumber number;
-    int64_t value = 0;
     if (*p != 'd' || (!first && !take(at, ",")) || !loop_number_read(at, &number))
       return unexpected(c, at, "a number of the name");
-    if (!number_value(c, &before, loop, &number, &value)) return false;
-    strbuf_addf(out, "%" PRId64, value);
+    add_number(c, loop, &before, number);
     first = false;
   }
   return want(c, at, "))");
 }
 
-bool loop_next(Check *c, LoopText *loop, Cursor *out) {
-  *out = (Cursor){0};
-  if (++loop->i >= loop->times) return true;
-  // One buffer for all iterations: nothing refers to the text of an earlier one.
-  StrBuf *text = &loop->text;
-  text->arena = c->arena;
-  text->n = 0;
+// Reads the body once, as text between numbers and places.
+static bool read_body(Check *c, LoopText *loop) {
   bool alone = false; // an argument, or a number of a list, begins
   int depth = 0;
   for (Cursor at = loop->body;;) {
@@ -157,30 +171,58 @@ bool loop_next(Check *c, LoopText *loop, Cursor *out) {
     CToken t = cursor_peek(&at);
     if (t.kind == C_end || t.kind == C_bad) return unexpected(c, &at, "the end of the loop");
     depth += ctoken_is(&t, "{") ? 1 : ctoken_is(&t, "}") ? -1 : 0;
-    if (depth < 0) break;
-    strbuf_add_n(text, gap, (size_t)(t.at - gap));
+    if (depth < 0) return true;
+    add_text(c, loop, gap, (int)(t.at - gap));
     const Cursor before = at;
     LoopNumber number;
     const MacroPlace *place = macro_find(c, &t);
     if (place && place->number.kind != NUMBER_plain) {
       cursor_next(&at);
-      if (!add_place(c, &before, loop, &t, place, text)) return false;
+      add_place(c, loop, &before, &t, place);
     } else if (t.kind == C_name && take(&at, "nnrt_name(")) {
-      if (!add_name(c, &at, loop, text)) return false;
+      if (!add_name(c, &at, loop)) return false;
     } else if (alone && loop_number_read(&at, &number)) {
-      int64_t value = 0;
       const CToken after = cursor_peek(&at);
       if (!ctoken_is(&after, ",") && !ctoken_is(&after, ")") && !ctoken_is(&after, "}") &&
           !ctoken_is(&after, "]"))
         return unexpected(c, &at, "the end of a number of the loop");
-      if (!number_value(c, &before, loop, &number, &value)) return false;
-      strbuf_addf(text, "%" PRId64, value);
+      add_number(c, loop, &before, number);
     } else {
       cursor_next(&at);
-      strbuf_add_n(text, t.at, (size_t)t.n);
+      add_text(c, loop, t.at, t.n);
     }
     alone = ctoken_is(&t, "(") || ctoken_is(&t, ",") || ctoken_is(&t, "{") || ctoken_is(&t, "=") ||
             ctoken_is(&t, "[");
+  }
+}
+
+bool loop_next(Check *c, LoopText *loop, Cursor *out) {
+  *out = (Cursor){0};
+  if (++loop->i >= loop->times) return true;
+  if (loop->i == 0 && !read_body(c, loop)) return false;
+  // One buffer for all iterations: nothing refers to the text of an earlier one.
+  StrBuf *text = &loop->text;
+  text->arena = c->arena;
+  text->n = 0;
+  for (int i = 0; i < loop->part.n; i++) {
+    const LoopPart *part = &loop->part.at[i];
+    int64_t value = 0;
+    strbuf_add_n(text, part->text, (size_t)part->n);
+    if (part->kind == PART_text) continue;
+    if (!number_value(c, &part->at, loop, &part->number, &value)) return false;
+    if (part->kind == PART_number) {
+      strbuf_addf(text, "%" PRId64, value);
+      continue;
+    }
+    // A macro of the place for this iteration.
+    if (value < 0) return mismatch(c, &part->at, "the place is before its memory");
+    const char *name = str_format(c->arena, "%s%" PRId64, part->name, loop->i);
+    MacroPlace *place = arena_one(c->arena, MacroPlace);
+    *place = *part->place;
+    place->number = (LoopNumber){0};
+    place->offset = value;
+    table_add(c->names, NAME_macro, name, place);
+    strbuf_add(text, name);
   }
   CFile *file = arena_one(c->arena, CFile);
   *file = (CFile){loop->body.file->path, text->at, text->at + text->n, c->arena};
