@@ -3,6 +3,7 @@
 #include "base/str.h"
 
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,9 @@
 #include "rt/utf8.h"
 
 enum { SHORT = 256 }; // bytes of most texts
+
+_Static_assert(sizeof(long) == sizeof(int64_t) && sizeof(size_t) == sizeof(int64_t),
+               "format_plain reads numbers of one size");
 
 const char *str_copy(Arena *a, const char *s) {
   return s ? str_copy_n(a, s, strlen(s)) : NULL;
@@ -21,10 +25,66 @@ const char *str_copy_n(Arena *a, const char *s, size_t n) {
   return copy;
 }
 
+// Appends to `small` while it fits.
+static size_t put(char *small, size_t cap, size_t at, const char *s, size_t n) {
+  if (n > 0 && at + n < cap) memcpy(small + at, s, n);
+  return at + n;
+}
+
+static size_t put_number(char *small, size_t cap, size_t at, bool minus, uint64_t number) {
+  char digits[24], *p = digits + sizeof digits;
+  do
+    *--p = (char)('0' + number % 10);
+  while (number /= 10);
+  if (minus) *--p = '-';
+  return put(small, cap, at, p, (size_t)(digits + sizeof digits - p));
+}
+
+static size_t put_int(char *small, size_t cap, size_t at, int64_t i) {
+  return put_number(small, cap, at, i < 0, i < 0 ? -(uint64_t)i : (uint64_t)i);
+}
+
+// Most texts consist of %s and whole numbers, and are written here: in a process with libquadmath,
+// which solvers bring, vsnprintf parses each format twice and is several times slower.  The length
+// of the text, or -1: it has other conversions, or does not fit.
+static int format_plain(char *small, size_t cap, const char *fmt, va_list args) {
+  size_t at = 0;
+  for (;;) {
+    const char *next = strchr(fmt, '%');
+    at = put(small, cap, at, fmt, next ? (size_t)(next - fmt) : strlen(fmt));
+    if (!next || at >= cap) break;
+    fmt = next + 1;
+    // The type of a number: int, or as long as a size.
+    bool wide = *fmt == 'l' || *fmt == 'z';
+    while (*fmt == 'l' || *fmt == 'z')
+      fmt++;
+    const char *s;
+    if (*fmt == 'd' || *fmt == 'i')
+      at = put_int(small, cap, at, wide ? va_arg(args, int64_t) : va_arg(args, int));
+    else if (*fmt == 'u')
+      at =
+          put_number(small, cap, at, false, wide ? va_arg(args, uint64_t) : va_arg(args, unsigned));
+    else if (*fmt == 's' && !wide && (s = va_arg(args, const char *)))
+      at = put(small, cap, at, s, strlen(s));
+    else if (*fmt == '%' && !wide)
+      at = put(small, cap, at, "%", 1);
+    else
+      return -1;
+    fmt++;
+  }
+  if (at >= cap) return -1;
+  small[at] = 0;
+  return (int)at;
+}
+
 // The text, in `small` if it fits, else in the arena; its length in *n.
 static const char *format(char *small, size_t cap, Arena *a, const char *fmt, va_list args,
                           int *n) {
   va_list again;
+  va_copy(again, args);
+  *n = format_plain(small, cap, fmt, again);
+  va_end(again);
+  if (*n >= 0) return small;
   va_copy(again, args);
   *n = vsnprintf(small, cap, fmt, args);
   if (*n < 0) BUG("cannot format '%s'", fmt);

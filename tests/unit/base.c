@@ -74,6 +74,10 @@ static void formats_are_those_of_printf(void **state) {
   assert_formats("%.*s|%.*s|%.*s", 4, open, 0, "none", 9, "short");
   assert_formats("%5d %-4s| %.3s %g %zu %lld %x", 12, "x", "abcdef", 0.25, (size_t)9, 1ll, 255);
   assert_formats("%s %*d %.*f", "mixed", 6, -12, 2, 1.0);
+  assert_formats("%i %u %u %lu %zu %zd %lld %llu", -1, 0u, UINT_MAX, 1ul, SIZE_MAX, (ssize_t)-2,
+                 -3ll, 18446744073709551615ull);
+  assert_formats("100%%%d%%%s", 1, "%d");
+  assert_formats("%d%03d%s", 1, 2, "after a number with a width");
   // Around the length of a short text, by plain text, a string and a number at its end.
   char text[300];
   for (int n = 240; n < 300; n++) {
