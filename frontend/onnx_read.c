@@ -450,8 +450,11 @@ static bool map_file(OnnxFile *f, Diag *d) {
 
 bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *type, Arena *a,
                Diag *d) {
-  *f = (OnnxFile){
-      .path = path, .loc = loc_node(a, path, NULL), .missing = arena_one(a, const char *)};
+  *f = (OnnxFile){.path = path,
+                  .loc = loc_node(a, path, NULL),
+                  .missing = arena_one(a, const char *),
+                  .external = arena_one(a, ExternalFile),
+                  .arena = a};
   if (!map_file(f, d)) return false;
   Arena *scratch = arena_new();
   Slim s = {.at = f->at, .out = {.arena = scratch}, .heap_limit = (64 << 20) + 16 * f->n};
@@ -494,6 +497,8 @@ ProtobufCMessage *onnx_devices_message(const ProtobufCMessage *in, unsigned *i,
 void onnx_close(OnnxFile *f) {
   if (f->message) protobuf_c_message_free_unpacked(f->message, NULL);
   if (f->at) munmap((void *)(uintptr_t)f->at, (size_t)f->n);
+  if (f->external && f->external->path) close(f->external->fd);
   f->message = NULL;
   f->at = NULL;
+  f->external = NULL;
 }

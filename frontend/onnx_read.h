@@ -7,6 +7,14 @@
 
 #include "onnx.pb-c.h"
 
+// The file of external data that a tensor was found in last; most models have one for all tensors.
+typedef struct ExternalFile {
+  const char *location, *dir; // in the tensor, and of --external-data-dir
+  const char *path;           // NULL: none yet
+  int64_t size;
+  int fd;
+} ExternalFile;
+
 typedef struct OnnxFile {
   const char *path;  // as given
   const uint8_t *at; // the whole file, mapped
@@ -15,6 +23,8 @@ typedef struct OnnxFile {
   const Loc *loc;       // the file as a location in messages
   bool unread;          // no weights will be read, so files of external data may be missing
   const char **missing; // the last file of external data that was reported as missing
+  ExternalFile *external;
+  Arena *arena; // of `external`: it outlives a tensor
 } OnnxFile;
 
 // Opens `path`, which holds one message of the given type.  The message from protobuf-c differs

@@ -192,7 +192,8 @@ static bool is_in_folder(Arena *a, int fd, const char *folder) {
 
 enum { NO_FILE = -2 }; // the file is missing and not needed
 
-// Opens the file of `location`, if that is allowed; sets `out` to its path.
+// Opens the file of `location`, if that is allowed, and returns its descriptor; sets `out` to its
+// path.
 static int open_external(const OnnxFile *f, const char *external_dir, const char *location,
                          const char *name, Arena *a, const Loc *loc, const char **out, Diag *d) {
   const char *why = location[0] == '/'      ? "is an absolute path"
@@ -272,22 +273,34 @@ static bool find_external(const OnnxFile *f, const char *external_dir, const Onn
     return diag_problem(d, PROBLEM_tensor, loc, "external data of tensor '%s' has no location",
                         name);
   // The keys are complete: look for the bytes.
-  int fd = open_external(f, external_dir, e.location, name, a, loc, &path, d);
-  if (fd < 0 && fd != NO_FILE) return false;
-  struct stat st;
-  bool ok = fd >= 0 && fstat(fd, &st) == 0;
-  if (fd >= 0) close(fd);
+  ExternalFile *file = f->external;
+  bool none = false;
+  if (!file->path || !str_equal(file->location, e.location) ||
+      !str_equal(file->dir, external_dir)) {
+    int fd = open_external(f, external_dir, e.location, name, a, loc, &path, d);
+    if (fd < 0 && fd != NO_FILE) return false;
+    none = fd < 0;
+    // It stays open for the tensors after this one.
+    struct stat st;
+    if (!none) {
+      if (file->path) close(file->fd);
+      *file = (ExternalFile){str_copy(f->arena, e.location), str_copy(f->arena, external_dir),
+                             str_copy(f->arena, path), fstat(fd, &st) == 0 ? st.st_size : -1, fd};
+    }
+  } else {
+    path = str_copy(a, file->path);
+  }
   // The length is redundant, and must agree with the shape.
   if (e.length >= 0 && e.length != out->bytes)
     return diag_problem(d, PROBLEM_tensor, loc,
                         "external data of tensor '%s' has %lld bytes; its shape asks for %lld",
                         name, (long long)e.length, (long long)out->bytes);
-  if (fd != NO_FILE && (!ok || e.offset > st.st_size || out->bytes > st.st_size - e.offset))
+  if (!none && (e.offset > file->size || out->bytes > file->size - e.offset))
     return diag_problem(
         d, PROBLEM_tensor, loc,
         "external data of tensor '%s' is bytes %lld to %lld + %lld of '%s', which has %lld", name,
         (long long)e.offset, (long long)e.offset, (long long)out->bytes, path,
-        (long long)st.st_size);
+        (long long)file->size);
   // Only the position is kept; the bytes are read when they are needed.
   out->init = (Init){.kind = INIT_file,
                      .dtype = out->dtype,
@@ -360,7 +373,8 @@ bool onnx_tensor_bytes(const OnnxFile *f, const OnnxTensor *t, void *to, const L
   }
   // The bytes are in another file.
   char *bytes = to;
-  int fd = open(init->path, O_RDONLY | O_CLOEXEC);
+  bool opened = str_equal(f->external->path, init->path);
+  int fd = opened ? f->external->fd : open(init->path, O_RDONLY | O_CLOEXEC);
   int64_t done = 0;
   while (fd >= 0 && done < init->length) {
     ssize_t n = pread(fd, bytes + done, (size_t)(init->length - done), init->offset + done);
@@ -368,7 +382,7 @@ bool onnx_tensor_bytes(const OnnxFile *f, const OnnxTensor *t, void *to, const L
     if (n <= 0) break;
     done += n;
   }
-  if (fd >= 0) close(fd);
+  if (fd >= 0 && !opened) close(fd);
   return done == init->length ||
          diag_problem(d, PROBLEM_tensor, loc, "cannot read '%s'", init->path);
 }
