@@ -22,6 +22,7 @@
 #include "ir/analysis/place.h"
 #include "ir/model_values.h"
 #include "prove/prove.h"
+#include "schedule/kinds.h"
 #include "stamp.h"
 
 typedef struct Timing {
@@ -199,6 +200,21 @@ static void drop_model(Run *r) {
   r->unproved = r->proved = NULL;
 }
 
+// Whether the schedule that the plan asks for is asynchronous; also if its kind cannot be read, of
+// which a pass reports the error.
+static bool asks_asynchronous(const Module *m) {
+  if (!m->schedule) return false;
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  ScheduleKind kind;
+  ScheduleNature nature = {0};
+  diag_quiet(d, true);
+  bool read = !schedule_kind(a, m->schedule, &kind) && schedule_nature(a, &kind, &nature, d);
+  diag_free(d);
+  arena_free(a);
+  return !read || nature.asynchronous;
+}
+
 // Proves the program of the passes before `pass`, if its part in the proof wants that, or copies
 // the model's program.
 static bool prove_before(Run *r, const Pass *pass) {
@@ -213,7 +229,8 @@ static bool prove_before(Run *r, const Pass *pass) {
     timed(r, "prove", start);
     return proved;
   }
-  if (pass->proof == PROOF_async && r->m->schedule && !prove_plan(r)) return false;
+  // No proof follows a pass that makes the module asynchronous.
+  if (pass->proof == PROOF_async && asks_asynchronous(r->m) && !prove_plan(r)) return false;
   // A module with local types no longer has the global ones, so it cannot serve as the reference.
   if (r->model || r->o->unproved || r->m->phase >= PHASE_local) return true;
   double start = clock_seconds();
