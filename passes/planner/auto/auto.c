@@ -8,10 +8,12 @@
 #include "candidates.h"
 #include "cost/cost.h"
 #include "evaluate.h"
+#include "exclusion.h"
 #include "priced_points.h"
 #include "space.h"
 
-#define ERR 0.02 // by which plans are faster than their price, at least
+#define ERR  0.02  // by which plans are faster than their price, at least
+#define LESS 0.999 // of the memory: for a deal that is made again
 
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
 // their layers differ too much from each other, and from the ends, for tables to be right: all
@@ -163,6 +165,25 @@ static void keep_best(AutoSearch *s, Kept *made, int candidate) {
   kept_free(made);
 }
 
+// Prices another deal of a point, whose plan did not fit when it was built: into less memory, or
+// one that is in the plan's text.
+static void deal_again(AutoSearch *s, int i, const Candidate *c) {
+  Priced *p = &s->points.at[i];
+  double memory = choose_memory(s->o);
+  Price price;
+  if (!s->prices || p->dealt_again || c->priced_bytes <= 0) return;
+  p->dealt_again = true;
+  if (p->plan) memory *= LESS * c->priced_bytes / (double)c->needs.peak_bytes;
+  if (prices_deal(s->prices, &p->at, memory, &price) != PRICE_known ||
+      str_equal(price.plan, p->plan))
+    return;
+  p->seconds = price.seconds;
+  p->bytes = price.bytes;
+  p->plan = price.plan;
+  p->built = false;
+  heap_push(s, i);
+}
+
 // Builds the point's plan.
 static void build_point(AutoSearch *s, int i, Candidates *all) {
   Priced *p = &s->points.at[i];
@@ -170,9 +191,7 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   c.micro_batches = p->at.micro_batches;
   c.worth = least_fitting(all);
   c.priced = p->seconds;
-  Price price;
-  if (s->prices && prices_find(s->prices, &p->at, true, &price) == PRICE_known)
-    c.priced_bytes = price.bytes;
+  c.priced_bytes = p->bytes;
   p->built = true;
   s->n_built++;
   Kept made = {0};
@@ -194,7 +213,9 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   s->n_heap = 0;
   for (int k = 0; k < n; k++)
     heap_push(s, s->heap[k]);
-  if (!c.fits) add_recomputed(s, i);
+  if (c.fits) return;
+  if (!s->points.at[i].dealt_again) add_recomputed(s, i);
+  deal_again(s, i, &c);
 }
 
 // Gives a point its number of the next tier, or a nearer one of borrowed costs, and puts it back;
@@ -223,6 +244,7 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   s->n_estimated += before.tier == TIER_bound;
   p->tier = to;
   p->seconds = price.seconds;
+  p->bytes = to == TIER_priced ? price.bytes : 0;
   p->plan = price.plan;
   p->tabled = fmax(p->tabled, price.tabled);
   // Bytes of small models are estimated badly, and a compilation takes milliseconds.
@@ -240,6 +262,26 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   if (before.tier == TIER_bound && status == PRICE_known && !auto_is_small(s)) add_fewest(s, i);
 }
 
+// Compiles the best plan with the stages of `place`, too, if its text has stages of auto: units of
+// `place` are single products, so they may be more even.
+static void build_placed(AutoSearch *s, Candidates *all) {
+  const Candidate *best = auto_best_of_space(s, all);
+  for (int i = 0; best && i < s->points.n; i++) {
+    const Priced *p = &s->points.at[i];
+    if (!p->built || !p->plan || p->at.fewest || !str_equal(p->plan, best->plan) ||
+        p->at.micro_batches != best->micro_batches || is_tried(all, &p->at))
+      continue;
+    Candidate c = {.plan = point_plan(s->a, &p->at), .ranks = s->o->ranks};
+    c.micro_batches = p->at.micro_batches;
+    c.worth = least_fitting(all);
+    c.priced = p->seconds;
+    s->n_built++;
+    candidate_make(s->model, s->o, s->a, &c, NULL);
+    vec_push(s->a, all, c);
+    return;
+  }
+}
+
 void auto_build(AutoSearch *s, Candidates *all) {
   bool small = auto_is_small(s);
   // Of a small model each point may be compiled with every recomputation.
@@ -253,9 +295,10 @@ void auto_build(AutoSearch *s, Candidates *all) {
     if (small && best > 0 && best <= p->bound.seconds) continue;
     if (p->tier < TIER_priced)
       raise_tier(s, i, all);
-    else if (!is_tried(all, &p->at))
+    else if (p->dealt_again || !is_tried(all, &p->at))
       build_point(s, i, all);
   }
+  if (!small && !choice_ends(s->o, all)) build_placed(s, all);
 }
 
 void auto_note(AutoSearch *s, const Candidate *c) {

@@ -5,9 +5,8 @@
 //     rest   norm, linear, loss        the last unit
 //
 // A run is the occurrences of one block of repeats.h, outermost ones only; ops in none are rest,
-// cut where a run begins or ends.  An occurrence is divided where no more bytes of activations go
-// across than at its end, and a matrix product is on both sides: after the first residual sum of a
-// transformer's layer.  A stage may end after each unit.
+// cut where a run begins or ends.  An occurrence is divided into its parts (repeats/parts.h).  A
+// stage may end after each unit.
 //
 // Every op of the model has its number (Origin.of), which the ops made from it keep through the
 // passes, so the seconds and bytes of a built step belong to units.
@@ -15,7 +14,7 @@
 #ifndef BLOCKS_H
 #define BLOCKS_H
 
-#include "repeats/repeats.h"
+#include "repeats/parts.h"
 
 typedef struct Unit {
   const char *name; // the common path of its ops; or "unit 3"
@@ -44,8 +43,6 @@ typedef struct ModelUnits {
 
 // `front`: before the first pass that depends on a plan; it gets numbers.  All is in the arena.
 const ModelUnits *blocks_find(Module *front, Arena *a);
-// The ops of an occurrence in order, those of inner occurrences included.  Returns their number.
-int occurrence_ops(const Occurrence *o, Op **out);
 // Units with equal costs have equal numbers; -1: no other unit is like this one.
 int unit_block(const ModelUnits *b, int unit);
 

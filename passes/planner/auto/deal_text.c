@@ -6,11 +6,10 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "planner/plan/plan_numbers.h"
 #include "point.h"
 
-enum { MOST_NUMBERS = 64 }; // of a program, as in planner/plan/plan.h
-
-UnitCosts whole_layers(const UnitCosts *units, bool splits, Arena *a) {
+UnitCosts costs_between(const UnitCosts *units, Borders borders, bool splits, Arena *a) {
   UnitCost *unit = arena_array(a, UnitCost, units->n);
   int layers = 0;
   for (int u = 0; u < units->n; u++) {
@@ -19,23 +18,37 @@ UnitCosts whole_layers(const UnitCosts *units, bool splits, Arena *a) {
     layers = unit[u].layer > layers ? unit[u].layer : layers;
     for (int k = RECOMPUTE_none + 1; splits && k < N_RECOMPUTE_LEVELS; k++)
       unit[u].kept[k] = fmax(unit[u].kept[k], unit[u].waiting);
-    unit[u].may_end = unit[u].may_end && layers && next > layers;
+    // Ops before a layer are with the one before, and those before the first with that.
+    if (borders != BORDER_units)
+      unit[u].may_end = unit[u].may_end && layers && next > (borders == BORDER_parts ? 0 : layers);
   }
   UnitCosts out = *units;
   out.at = unit;
   return out;
 }
 
-// The layers of each stage, as numbers of its program. NULL: there are too many.
+// Whether a stage ends within a layer.
+static bool divides_layers(const UnitCosts *units, const Deal *d) {
+  for (int i = 1; i < d->n; i++) {
+    int layer = units->at[d->first[i]].layer;
+    if (layer && units->at[d->first[i] - 1].layer == layer) return true;
+  }
+  return false;
+}
+
+// The layers of each stage, or parts of them, as numbers of its program. NULL: there are too many.
 static const char *stage_numbers(const DealProblem *p, const Deal *d, Arena *a) {
   StrBuf b = {.arena = a};
-  if (d->n > MOST_NUMBERS) return NULL;
-  for (int i = 0, before = 0; i < d->n; i++) {
-    int layers = before;
-    for (int u = d->first[i]; u < d->first[i + 1]; u++)
-      layers = p->units->at[u].layer > layers ? p->units->at[u].layer : layers;
-    strbuf_addf(&b, ":%d", layers - before);
-    before = layers;
+  bool parts = divides_layers(p->units, d);
+  if (d->n > MAX_NUMBERS) return NULL;
+  for (int i = 0, last = 0; i < d->n; i++) {
+    int n = 0;
+    for (int u = d->first[i]; u < d->first[i + 1]; u++) {
+      int layer = p->units->at[u].layer;
+      n += layer && (parts || layer > last);
+      last = layer > last ? layer : last;
+    }
+    strbuf_addf(&b, ":%d", n);
   }
   return b.at;
 }
@@ -61,7 +74,7 @@ static const char *recompute_text(const DealProblem *p, const Deal *d, Arena *a)
     for (next = end; next <= layers && !is_recomputed[next];)
       next++;
     if (end == from) continue;
-    if (n_numbers++ == MOST_NUMBERS) return NULL;
+    if (n_numbers++ == MAX_NUMBERS) return NULL;
     strbuf_addf(&b, ":%d", end - from);
     if (from > 1 || next <= layers) strbuf_addf(&b, "@%d-%d", from, next - 1);
   }

@@ -1,7 +1,10 @@
-// A deal of layers to stages that recompute some of them, as a plan's text.
+// A deal of units to stages that recompute some layers, as a plan's text.
 //
 //     stage 0   layers 1 to 11, of which 8 are recomputed      pp:11:13=2,recompute:8@1-11:2@12-24=1
 //     stage 1   layers 12 to 24, of which 2 are
+//
+//     stage 0   layers 1 to 11 and the attention of 12         pp:23:25=2
+//     stage 1   the mlp of layer 12, and layers 13 to 24
 //
 // Without a deal in the text `place` would deal the layers itself, by other costs of memory. A
 // program is for all ranks, so its layers are those of the model.
@@ -11,12 +14,16 @@
 
 #include "deal.h"
 
-// The same costs, if a stage may end after whole layers only, and has one at least. If the kind
-// splits gradients of weights from backward, recomputed values wait for these.
-UnitCosts whole_layers(const UnitCosts *units, bool splits, Arena *a);
+// The units that a stage may end after.
+typedef enum Borders { BORDER_units, BORDER_parts, BORDER_layers } Borders;
 
-// `plan`: of the stages, with its program first; all stages recompute at one level. NULL: there are
-// too many numbers.
+// The same costs, if a stage may end after parts of layers only, or after whole ones, and has one
+// at least. If the kind splits gradients of weights from backward, recomputed values wait for
+// these.
+UnitCosts costs_between(const UnitCosts *units, Borders borders, bool splits, Arena *a);
+
+// `plan`: of the stages, with its program first; all stages recompute at one level, and end after
+// parts of layers. NULL: there are too many numbers.
 const char *deal_text(const char *plan, const DealProblem *p, const Deal *d, Arena *a);
 
 #endif

@@ -106,8 +106,7 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   return NULL;
 }
 
-// Returns the best plan so far, if it has stages and is of a point of a large model; or NULL.
-static const Candidate *best_of_space(const AutoSearch *s, const Candidates *all) {
+const Candidate *auto_best_of_space(const AutoSearch *s, const Candidates *all) {
   const Candidate *best = NULL;
   double least = least_fitting(all);
   for (int i = 0; i < all->n && !best; i++)
@@ -122,10 +121,10 @@ static const Candidate *best_of_space(const AutoSearch *s, const Candidates *all
 }
 
 bool auto_covers(const AutoSearch *s, const Candidates *all) {
-  const Candidate *best = best_of_space(s, all);
+  const Candidate *best = auto_best_of_space(s, all);
   return best && fabs(best->seconds / best->priced - 1) <= EXACT;
 }
 
 bool auto_has_best(const AutoSearch *s, const Candidates *all) {
-  return s->prices && best_of_space(s, all);
+  return s->prices && auto_best_of_space(s, all);
 }

@@ -18,6 +18,9 @@
 // fits; or NULL.
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth);
 
+// Returns the best plan so far, if it has stages and is of a point of a large model; or NULL.
+const Candidate *auto_best_of_space(const AutoSearch *s, const Candidates *all);
+
 // Whether the best plan has stages, and was found by tables that hold for this model:
 // other plans with stages are then no better.
 bool auto_covers(const AutoSearch *s, const Candidates *all);

@@ -64,6 +64,7 @@ PointPrice auto_price(AutoSearch *s, const Point *p, bool closed) {
   if (status != PRICE_unknown)
     return (PointPrice){.status = status,
                         .seconds = closed ? price.bound : price.seconds,
+                        .bytes = status == PRICE_known ? price.bytes : 0,
                         .tabled = status == PRICE_known ? price.bound : INFINITY,
                         .plan = price.plan};
   return auto_estimate(s, p);

@@ -32,6 +32,7 @@ typedef struct Priced {
   Bound bound;
   Tier tier;
   double seconds;   // of that tier, but the first
+  double bytes;     // of its price; 0: it says none
   const char *plan; // of its price; NULL: the point's own
   double tabled;    // seconds that no plan of it is below, by tables; 0: none says
   int lender;       // the table that it borrowed from; -1: none
@@ -39,6 +40,7 @@ typedef struct Priced {
   bool dropped;     // it lacks memory, or is refused, by tables or an estimate
   bool lacks;       // it lacks memory, if it was asked for beside the heap
   bool built;
+  bool dealt_again; // as its first deal did not fit when it was built
 } Priced;
 
 struct AutoSearch {
@@ -70,9 +72,9 @@ double auto_key(const AutoSearch *s, const Priced *p);
 
 typedef struct PointPrice {
   PriceStatus status;
-  double seconds;
-  double tabled;    // the closed form by tables; INFINITY: they refuse it; 0: there are none
-  const char *plan; // of the price; NULL: the point's own
+  double seconds, bytes; // bytes 0: it says none
+  double tabled;         // the closed form by tables; INFINITY: they refuse it; 0: there are none
+  const char *plan;      // of the price; NULL: the point's own
 } PointPrice;
 
 // Finds the closed form of a point, or its price: by tables of the model's units, or else an

@@ -16,8 +16,9 @@
 // Of a table by those borrowed, at least: kernels do not divide exactly.
 #define LENT_BYTES   1.1
 #define LENT_SECONDS 0.99
-#define LEAST_AGAIN  0.9  // of a table's recomputation by that of another shape
-#define WHOLE        1.01 // of the best deal of units, at most: a deal of whole layers in the plan
+#define LEAST_AGAIN  0.9   // of a table's recomputation by that of another shape
+#define TEXT         1.01  // of the best deal of units, at most: one in the plan's text
+#define WHOLE        1.002 // of the best deal of parts of layers, at most: one of whole layers
 
 // Tables of a shape without recomputation, and at a level. The level changes about the same part of
 // a unit's saved bytes and seconds in every shape.
@@ -94,18 +95,19 @@ static UnitCosts with_waiting(const UnitCosts *units, Arena *a) {
 }
 
 // The costs of units as a deal of the point has them.
-static UnitCosts dealt_costs(const Point *at, const UnitCosts *units, bool whole, Arena *a) {
+static UnitCosts dealt_costs(const Point *at, const UnitCosts *units, Borders borders, Arena *a) {
   bool split = staged_traits[point_schedule(at)].split;
   UnitCosts own = *units;
   if (!at->fewest && at->recompute > RECOMPUTE_none && split) own = with_waiting(units, a);
-  return at->fewest || whole ? whole_layers(&own, split, a) : own;
+  return borders == BORDER_units ? own : costs_between(&own, borders, split, a);
 }
 
-// Prices the best deal of units, or of whole layers, and finds its text.
-static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts *units, bool whole,
-                              double memory, bool timeline, Price *out) {
+// Prices the best deal whose stages end at such borders, and finds its text unless they are of
+// units.
+static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts *units,
+                              Borders borders, double memory, bool timeline, Price *out) {
   Arena *scratch = arena_new();
-  UnitCosts own = dealt_costs(at, units, whole, scratch);
+  UnitCosts own = dealt_costs(at, units, borders, scratch);
   DealProblem problem = {.units = &own,
                          .kind = point_schedule(at),
                          .stages = at->stages,
@@ -115,7 +117,7 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
                          .recompute = at->fewest ? at->recompute : RECOMPUTE_none,
                          .per_stage_recompute = at->fewest};
   Deal deal;
-  bool ok = deal_find(&problem, scratch, &deal), has_text = at->fewest || whole;
+  bool ok = deal_find(&problem, scratch, &deal), has_text = borders != BORDER_units;
   if (ok) out->bound = deal.bound;
   if (ok && timeline)
     ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &out->bytes) &&
@@ -130,19 +132,28 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
   return ok ? PRICE_known : PRICE_unfit;
 }
 
-// Prices a deal of units to stages.  With the timeline it is of whole layers if that costs little:
-// such a deal is in the plan's text, so the plan is built as it is priced.  `place` makes the
-// others.
+// Prices a deal of units to stages.  With the timeline it is of parts of layers, or of whole ones
+// if that costs little: such a deal is in the plan's text, so the plan is built as it is priced.
+// `place` makes the others, with stages of nothing but the ends of the model, unless only texts are
+// wanted.
 static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
-                             double memory, bool timeline, Price *out) {
+                             double memory, bool timeline, bool text, Price *out) {
   if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
-  PriceStatus status = price_deal(p, at, units, false, memory, timeline, out);
-  if (status != PRICE_known || !timeline || at->fewest || !p->deals_layers) return status;
-  Price whole = {0};
-  if (price_deal(p, at, units, true, memory, true, &whole) != PRICE_known) return status;
-  if (whole.seconds > out->seconds * WHOLE) return status;
-  whole.bound = out->bound;
-  *out = whole;
+  // Backward recomputes a layer on one stage.
+  bool whole_only = at->recompute == RECOMPUTE_layer;
+  if (at->fewest) return price_deal(p, at, units, BORDER_layers, memory, timeline, out);
+  PriceStatus status = price_deal(p, at, units, BORDER_units, memory, timeline, out);
+  if (status != PRICE_known || !timeline || !p->deals_layers) return status;
+  Price parts = {0}, whole = {0}, *best = NULL;
+  if (!whole_only && price_deal(p, at, units, BORDER_parts, memory, true, &parts) == PRICE_known)
+    best = &parts;
+  if (price_deal(p, at, units, BORDER_layers, memory, true, &whole) == PRICE_known &&
+      (!best || whole.seconds <= best->seconds * WHOLE))
+    best = &whole;
+  if (!best && text) return PRICE_unfit;
+  if (!best || (best->seconds > out->seconds * TEXT && !text)) return status;
+  best->bound = out->bound;
+  *out = *best;
   return PRICE_known;
 }
 
@@ -194,12 +205,13 @@ static UnitCosts with_level(const UnitCosts *without, const UnitCosts *with, Rec
   return out;
 }
 
-PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
+// Prices a plan that fits into so much memory, with `text` a deal that is in its text.
+static PriceStatus find_price(Prices *p, const Point *at, double memory, bool timeline, bool text,
+                              Price *out) {
   *out = (Price){0};
   if (!prices_has_units(p, at)) return PRICE_unknown;
   const Table *t = table_of(p, at);
   if (!t) return PRICE_refused;
-  double memory = choose_memory(p->o);
   if (at->fewest) {
     Point plain = *at;
     plain.recompute = RECOMPUTE_none;
@@ -207,13 +219,22 @@ PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
     if (!without) return PRICE_refused;
     Arena *scratch = arena_new();
     UnitCosts units = with_level(&without->costs, &t->costs, at->recompute, scratch);
-    PriceStatus status = find_deal(p, at, &units, memory, timeline, out);
+    PriceStatus status = find_deal(p, at, &units, memory, timeline, text, out);
     arena_free(scratch);
     return status;
   }
-  if (at->stages > 1) return find_deal(p, at, &t->costs, memory, timeline, out);
+  if (at->stages > 1) return find_deal(p, at, &t->costs, memory, timeline, text, out);
   *out = (Price){.bound = t->seconds, .seconds = t->seconds, .bytes = t->bytes};
   return t->bytes > memory ? PRICE_unfit : PRICE_known;
+}
+
+PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
+  return find_price(p, at, choose_memory(p->o), timeline, false, out);
+}
+
+PriceStatus prices_deal(Prices *p, const Point *at, double memory, Price *out) {
+  if (at->stages == 1 || at->kind == POINT_interlaced || !p->deals_layers) return PRICE_unknown;
+  return find_price(p, at, memory, true, true, out);
 }
 
 // The number of the nearest table; -1: none bounds the point's costs.
@@ -339,7 +360,7 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
     again = recompute_units(&p->level[at->recompute], at, &units, scratch);
   if (at->stages > 1) {
     Price price = {0};
-    status = find_deal(p, at, &units, memory, false, &price);
+    status = find_deal(p, at, &units, memory, false, false, &price);
     *bound = LENT_SECONDS * price.bound;
   } else {
     status = units_bytes(&units) > memory ? PRICE_unfit : PRICE_known;

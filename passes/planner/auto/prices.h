@@ -6,9 +6,9 @@
 //     some recomputed  such a deal with the units of two tables, and the plan with that deal
 //     without stages   the simulated step of cut-outs, extended to all layers
 //
-// Tables come from the passes, so a price is that of the built plan. With a deal of whole layers it
-// is exact, as the deal is in the plan's text; this is the price unless parts of layers make a much
-// better deal. The price of that differs from the built one if `place` deals otherwise.
+// Tables come from the passes, so a price is that of the built plan. A deal of layers, or of parts
+// of them, is in the plan's text, so its price is exact. Of a much better one with a stage of the
+// model's ends alone the price differs from the built one if `place` deals otherwise.
 
 #ifndef PRICES_H
 #define PRICES_H
@@ -45,6 +45,10 @@ bool prices_has_units(const Prices *p, const Point *at);
 
 // With `timeline` also the seconds.
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out);
+
+// The same of a deal of layers or parts of them, which is in the plan's text, into so much memory.
+// PRICE_unknown: plans of the point have no such text.
+PriceStatus prices_deal(Prices *p, const Point *at, double memory, Price *out);
 
 // A bound by the nearest table that is there, or one that is made for many points. *from: the
 // number of that table; -1 before the first call. PRICE_unknown: there is none that is nearer than

@@ -9,7 +9,7 @@
 #include "ir/op.h"
 #include "lua/lua_deterministic.h"
 #include "lua_graph.h"
-#include "repeats/repeats.h"
+#include "repeats/parts.h"
 
 // -- Ops ---------------------------------------------------------------------------------------
 
@@ -199,29 +199,27 @@ static int by_first_op(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-static void add_members(const Occurrence *o, Arena *a, OpList *list) {
-  for (int i = 0; i < o->block->n_members; i++) {
-    const Member *m = &o->member[i];
-    if (m->op)
-      vec_push(a, list, m->op);
-    else
-      add_members(m->inner, a, list);
-  }
-}
+// The occurrences of all blocks that are in no other, in order of their first ops.
+typedef Vec(Occurrence *) Occurrences;
 
-// The occurrences of all blocks that are in no other, in order of their first ops; runs of ops if
-// nothing repeats.
-void plan_find_layers(lua_State *l, Arena *a, OpLists *out) {
+static Occurrences find_outermost(lua_State *l, Arena *a) {
   const Repeats *r = repeats_of(l);
-  Vec(Occurrence *) layer = {0};
+  Occurrences layer = {0};
   for (int b = 0; b < r->n_blocks; b++)
     for (int i = 0; i < r->block[b]->n; i++)
       if (!r->block[b]->at[i]->outer) vec_push(a, &layer, r->block[b]->at[i]);
   // Blocks are in order of their size: sort their occurrences by graph order.
   if (layer.n) qsort(layer.at, (size_t)layer.n, sizeof *layer.at, by_first_op);
+  return layer;
+}
+
+// These occurrences; runs of ops if nothing repeats.
+void plan_find_layers(lua_State *l, Arena *a, OpLists *out) {
+  Occurrences layer = find_outermost(l, a);
   for (int i = 0; i < layer.n; i++) {
-    OpList list = {0};
-    add_members(layer.at[i], a, &list);
+    int n = layer.at[i]->block->n_ops;
+    OpList list = {.at = arena_array(a, Op *, n), .n = n, .cap = n};
+    occurrence_ops(layer.at[i], list.at);
     vec_push(a, out, list);
   }
   if (layer.n) return;
@@ -328,6 +326,22 @@ static void mark_layers(lua_State *l, bool *asked, int n_layers) {
   if (why) refuse_at(l, loc, loc != NULL, why);
 }
 
+static void push_layers(lua_State *l, const OpLists *all, const bool *asked) {
+  lua_createtable(l, all->n, 0);
+  for (int i = 0, listed = 0; i < all->n; i++) {
+    const OpList *list = &all->at[i];
+    int n = 0;
+    if (asked && !asked[i]) continue;
+    lua_createtable(l, list->n, 0);
+    for (int k = 0; k < list->n; k++) {
+      if (!plan_there(list->at[k])) continue;
+      plan_push(l, list->at[k], PLAN_OPS);
+      lua_rawseti(l, -2, ++n);
+    }
+    lua_rawseti(l, -2, ++listed);
+  }
+}
+
 // layers(numbers): as found before the first cut into pieces, with the pieces of their ops since;
 // with numbers (numbers(list)) those that they are of.
 static int list_layers(lua_State *l) {
@@ -340,19 +354,37 @@ static int list_layers(lua_State *l) {
   if (some) luaL_checktype(l, 1, LUA_TTABLE);
   for (lua_Integer i = 1; some && lua_geti(l, 1, i) == LUA_TTABLE; i++, lua_pop(l, 1))
     mark_layers(l, asked, all->n);
-  lua_createtable(l, all->n, 0);
-  for (int i = 0, listed = 0; i < all->n; i++) {
-    const OpList *list = &all->at[i];
-    int n = 0;
-    if (some && !asked[i]) continue;
-    lua_createtable(l, list->n, 0);
-    for (int k = 0; k < list->n; k++) {
-      if (!plan_there(list->at[k])) continue;
-      plan_push(l, list->at[k], PLAN_OPS);
-      lua_rawseti(l, -2, ++n);
-    }
-    lua_rawseti(l, -2, ++listed);
+  push_layers(l, all, some ? asked : NULL);
+  return 1;
+}
+
+// layer_parts(): the parts of all layers, in order. A layer that was cut into pieces, or does not
+// repeat, is one part.
+static int list_layer_parts(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  Arena *a = p->s->scratch;
+  const Graph *g = plan_sharding(l)->g;
+  Occurrences layer = find_outermost(l, a);
+  if (!layer.n || (p->layers && p->layers->known)) {
+    lua_settop(l, 0);
+    return list_layers(l);
   }
+  bool *among = arena_array(a, bool, g->n_ops);
+  for_each_op(op, g)
+    among[op->id] = op_part(op) == PART_forward;
+  ModelOrder order = model_order(g, repeats_of(l), among, a);
+  OpLists parts = {0};
+  for (int i = 0; i < layer.n; i++) {
+    int n = layer.at[i]->block->n_ops, *part = arena_array(a, int, n);
+    Op **op = arena_array(a, Op *, n);
+    occurrence_ops(layer.at[i], op);
+    block_parts(&order, layer.at[i]->block, part, a);
+    for (int k = 0; k < n; k++) {
+      if (!k || part[k] != part[k - 1]) vec_push(a, &parts, (OpList){0});
+      vec_push(a, &parts.at[parts.n - 1], op[k]);
+    }
+  }
+  push_layers(l, &parts, NULL);
   return 1;
 }
 
@@ -521,6 +553,7 @@ const luaL_Reg plan_questions[] = {
     {"op", find_op},
     {"blocks", list_blocks},
     {"layers", list_layers},
+    {"layer_parts", list_layer_parts},
     {"params", list_params},
     {"graph", graph_name},
     {"products", products},

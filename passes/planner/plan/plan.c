@@ -34,6 +34,12 @@ static bool read_number(const char **at, int64_t *out) {
 bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d) {
   const char *at = name_end(text);
   *out = (PlanCall){.text = text, .name = str_copy_n(a, text, (size_t)(at - text))};
+  int most = 0;
+  for (const char *c = at; *c; c++)
+    most += *c == ':';
+  if (most > MAX_NUMBERS)
+    return diag_error(d, NULL, "a program takes at most %d numbers", MAX_NUMBERS);
+  out->at = arena_array(a, PlanNumber, most);
   while (*at) {
     PlanNumber number = {0};
     const char *start = ++at;
@@ -58,8 +64,6 @@ bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d) {
           out->name, out->name);
       return false;
     }
-    if (out->n == MAX_NUMBERS)
-      return diag_error(d, NULL, "a program takes at most %d numbers", MAX_NUMBERS);
     out->at[out->n++] = number;
   }
   return true;

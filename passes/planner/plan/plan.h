@@ -14,6 +14,7 @@
 #ifndef PLAN_H
 #define PLAN_H
 
+#include "plan_numbers.h"
 #include "sharding/sharding.h"
 
 typedef struct PlanProgram PlanProgram;
@@ -34,19 +35,11 @@ typedef struct Plan {
   int n;
 } Plan;
 
-// A number for a program: "4", "4@5" or "4@1-4".
-typedef struct PlanNumber {
-  int64_t n, first, last; // of layers, from 1; 0: of none
-  int column;             // in the text of the program, from 1
-} PlanNumber;
-
-enum { MAX_NUMBERS = 64 };
-
 // A program with its numbers, "coshard:4@1-4:2@5".
 typedef struct PlanCall {
   const char *text;
   const char *name; // or the file
-  PlanNumber at[MAX_NUMBERS];
+  PlanNumber *at;   // [n]
   int n;
 } PlanCall;
 

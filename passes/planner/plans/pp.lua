@@ -3,7 +3,9 @@
 --
 --     --plan pp=4                  any part of the model on each of 4 stages
 --     --plan pp:9:10:10:11=4       so many layers on each stage, in order
+--     --plan pp:19:20:20:21=4      of the same 40 layers, each with an attention and a feed-forward: so many of these
 --
+-- Numbers that add up to all parts of layers are of parts (layer_parts), others of whole layers.
 -- Ops before the first layer are on the first stage, those after a layer on the stage of that layer.
 -- Twice as many numbers as ranks are two stages of each rank, and so on: ranks get them in rounds.
 
@@ -13,15 +15,23 @@ function numbers(list)
   asked = list
 end
 
+local function sum()
+  local n = 0
+  for _, number in ipairs(asked) do n = n + number.n end
+  return n
+end
+
 -- The ops of each stage.
 local function deal()
-  local all, lists, from = layers(), {}, 1
+  local all, parts, lists, from = layers(), layer_parts(), {}, 1
+  local hint = #parts > #all and ("; or parts of layers, of which there are %d"):format(#parts) or ""
+  if sum() == #parts then all = parts end
   for i, number in ipairs(asked) do
     if number.first then
       refuse(number, "stages have the layers in order, so the number of each is enough")
       return
     elseif from + number.n - 1 > #all then
-      refuse(number, ("there are %d layers, and stages 1 to %d have %d"):format(#all, i, from + number.n - 1))
+      refuse(number, ("there are %d layers, and stages 1 to %d have %d%s"):format(#all, i, from + number.n - 1, hint))
       return
     end
     lists[i] = {}
@@ -31,7 +41,7 @@ local function deal()
     from = from + number.n
   end
   if from <= #all then
-    refuse(asked[#asked], ("there are %d layers, and the stages have %d"):format(#all, from - 1))
+    refuse(asked[#asked], ("there are %d layers, and the stages have %d%s"):format(#all, from - 1, hint))
     return
   end
   return lists
@@ -39,9 +49,7 @@ end
 
 -- Whether the evaluation has other layers than training: with fewer ops, others repeat.
 local function differs()
-  local n = 0
-  for _, number in ipairs(asked) do n = n + number.n end
-  return graph() == "eval" and #layers() ~= n
+  return graph() == "eval" and #layers() ~= sum() and #layer_parts() ~= sum()
 end
 
 function step(axis)

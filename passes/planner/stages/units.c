@@ -314,6 +314,14 @@ static bool same_product(const Op *a, const Op *b) {
          !str_equal(op_node(a), "") && str_equal(op_node(a), op_node(b));
 }
 
+// Whether the op is dealt to another stage than the unit that it would follow, such as a view at
+// the beginning of a layer.
+static bool is_dealt_apart(const Finder *f, const Op *op) {
+  const int *dealt = f->wish->dealt;
+  int unit = dealt && dealt[op->id] ? follows(f, op) : UNIT_none;
+  return unit >= 0 && dealt[f->heads.at[unit]->id] != dealt[op->id];
+}
+
 static void find_fine(Finder *f, const Ops *order) {
   f->heads.n = 0;
   for (int i = 0; i < order->n; i++) {
@@ -334,7 +342,7 @@ static void find_fine(Finder *f, const Ops *order) {
       *unit = UNIT_none;
     else if (f->heads.n && same_product(f->heads.at[f->heads.n - 1], op))
       *unit = f->heads.n - 1;
-    else if (begins_unit(f, op)) {
+    else if (begins_unit(f, op) || is_dealt_apart(f, op)) {
       *unit = f->heads.n;
       vec_push(f->arena, &f->heads, op);
     } else

@@ -3,8 +3,9 @@
 //     norm qkv attention add | norm up gelu down add | norm qkv … | head loss
 //
 // A unit begins at an op that reads a trained weight or sums products. Ops computed from its
-// results follow it, up to the next such op. In a large model a unit is a layer: an occurrence of a
-// repeated subgraph (repeats.h), or a part of one that is too large for one rank.
+// results follow it, up to the next such op, or one that is dealt to another stage. In a large
+// model a unit is a layer: an occurrence of a repeated subgraph (repeats.h), or a part of one that
+// is too large for one rank.
 //
 // Parts of one product of the model, such as those of queries, keys and values, are in one unit.
 //
