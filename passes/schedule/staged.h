@@ -13,7 +13,8 @@
 typedef struct StagedStage {
   double f, b, w; // of a micro-batch; b and w run together unless the kind splits them
   double hop;     // latency between this stage and the next, each way
-  double kept;    // memory of a micro-batch, from the start of F to the end of B, or of W
+  double kept;    // memory of a micro-batch, from the start of F to the end of B
+  double waiting; // and from there to the end of W, if the kind splits it; 0: as before
 } StagedStage;
 
 typedef struct Staged {

@@ -109,7 +109,6 @@ static double begin(Lanes *l, int device) {
     l->free[device] = o.start + stage->f;
     l->sent[0][at] = l->free[device] + stage->hop;
     l->held[device] += stage->kept;
-    l->out->peak[device] = fmax(l->out->peak[device], l->held[device]);
     neighbour = device + 1;
     break;
   case WORK_B:
@@ -121,7 +120,9 @@ static double begin(Lanes *l, int device) {
   case WORK_E:
   case N_WORK_KINDS: BUG("no work of a stage");
   }
-  if (o.kind == (l->split ? WORK_W : WORK_B)) l->held[device] -= stage->kept;
+  if (o.kind == WORK_B) l->held[device] -= stage->kept - (l->split ? stage->waiting : 0);
+  if (o.kind == WORK_W) l->held[device] -= stage->waiting;
+  l->out->peak[device] = fmax(l->out->peak[device], l->held[device]);
   timeline_add(l->out, device, (StagedBlock){o.kind, device, o.micro_batch, l->free[device]});
   renew(l, device);
   if (neighbour >= 0 && neighbour < l->s->n_devices) renew(l, neighbour);

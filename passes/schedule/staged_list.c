@@ -119,9 +119,13 @@ bool run_listed(Arena *a, const Staged *s, StagedTimeline *out) {
       int k = best.block[i];
       const Work *w = b->work[k];
       timeline_add(out, d, (StagedBlock){w->kind, w->stage, b->micro_batch[k], best.end[k]});
-      if (w->takes > 0) held += s->stage[w->stage].kept;
+      const StagedStage *stage = &s->stage[w->stage];
+      double waiting = stage->waiting > 0 ? stage->waiting : stage->kept;
+      if (w->takes > 0) held += stage->kept;
       out->peak[d] = fmax(out->peak[d], held);
-      if (w->frees > 0) held -= s->stage[w->stage].kept;
+      if (w->kind == WORK_B) held -= stage->kept - (w->frees > 0 ? 0 : waiting);
+      if (w->kind == WORK_W) held -= waiting;
+      out->peak[d] = fmax(out->peak[d], held);
     }
   }
   timeline_end(out);

@@ -33,8 +33,12 @@ static StagedStage *random_stages(Arena *a, Random *r, int n, double spread, dou
   StagedStage *s = arena_array(a, StagedStage, n);
   double f = 0.5 + part(r), b = 0.5 + part(r), w = 0.5 + part(r);
   for (int i = 0; i < n; i++)
-    s[i] = (StagedStage){f * (1 + spread * part(r)), b * (1 + spread * part(r)),
-                         w * (1 + spread * part(r)), hop * part(r), 1};
+    s[i] = (StagedStage){f * (1 + spread * part(r)),
+                         b * (1 + spread * part(r)),
+                         w * (1 + spread * part(r)),
+                         hop * part(r),
+                         1,
+                         0};
   return s;
 }
 
@@ -482,6 +486,48 @@ static void peaks_are_those_of_timelines(void **state) {
   }
 }
 
+// Peaks are from the definition: each micro-batch has its kept bytes from forward to backward, and
+// those that wait from there to the gradients of weights.
+static void peaks_have_bytes_that_wait(void **state) {
+  Random r = {8};
+  (void)state;
+  for (int i = 0; i < 1000; i++) {
+    static const StagedKind kinds[] = {STAGED_1f1b, STAGED_zb_h1, STAGED_zb_h2, STAGED_zb_v};
+    Arena *a = arena_new();
+    Staged s = {.kind = kinds[i % 4], .n_devices = 1 + below(&r, 6), .chunks = 1};
+    bool split = staged_traits[s.kind].split;
+    s.n_micro_batches = 1 + below(&r, 6 * s.n_devices);
+    int n = staged_stages(s.kind, s.n_devices, s.chunks);
+    StagedStage *stage = random_stages(a, &r, n, 0.5, below(&r, 2));
+    for (int k = 0; k < n; k++)
+      stage[k].waiting = 2 * part(&r);
+    s.stage = stage;
+    StagedTimeline t;
+    assert_true(staged_run(a, &s, &t));
+    for (int d = 0; d < s.n_devices; d++) {
+      double most = 0;
+      for (int at = t.at[d]; at < t.at[d + 1]; at++) {
+        double before = 0, after = 0;
+        // What the blocks up to this one leave, and what it begins with.
+        for (int b = t.at[d]; b <= at; b++) {
+          const StagedBlock *x = &t.block[b];
+          const StagedStage *own = &stage[x->stage];
+          double change = x->kind == WORK_F   ? own->kept
+                          : x->kind == WORK_B ? (split ? own->waiting : 0) - own->kept
+                                              : -own->waiting;
+          before += b < at || x->kind == WORK_F ? change : 0;
+          after += change;
+        }
+        most = fmax(most, fmax(before, after));
+      }
+      if (fabs(most - t.peak[d]) > 1e-9 * (1 + most))
+        fail_msg("%s, device %d of %d, %d micro-batches: %g, and %g in the timeline",
+                 staged_traits[s.kind].name, d, s.n_devices, s.n_micro_batches, most, t.peak[d]);
+    }
+    arena_free(a);
+  }
+}
+
 // -- Built plans -------------------------------------------------------------------------------
 
 // Of so many rows and columns, on the devices of a stage.
@@ -626,6 +672,7 @@ TEST_GROUP(deal) {
       cmocka_unit_test(stages_recompute_as_little_as_fits),
       cmocka_unit_test(deals_of_chunks_are_above_their_bound),
       cmocka_unit_test(peaks_are_those_of_timelines),
+      cmocka_unit_test(peaks_have_bytes_that_wait),
       cmocka_unit_test(timelines_are_those_of_built_plans),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

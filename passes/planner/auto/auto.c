@@ -184,9 +184,22 @@ static void deal_again(AutoSearch *s, int i, const Candidate *c) {
   heap_push(s, i);
 }
 
+// Improves the deal in the text of a point's plan.
+static void improve_deal(AutoSearch *s, Priced *p) {
+  Price price;
+  if (!p->plan || p->dealt_again) return;
+  if (prices_deal(s->prices, &p->at, choose_memory(s->o), &price) != PRICE_known ||
+      price.seconds >= p->seconds)
+    return;
+  p->seconds = price.seconds;
+  p->bytes = price.bytes;
+  p->plan = price.plan;
+}
+
 // Builds the point's plan.
 static void build_point(AutoSearch *s, int i, Candidates *all) {
   Priced *p = &s->points.at[i];
+  improve_deal(s, p);
   Candidate c = {.plan = p->plan ? p->plan : point_plan(s->a, &p->at), .ranks = s->o->ranks};
   c.micro_batches = p->at.micro_batches;
   c.worth = least_fitting(all);

@@ -7,11 +7,16 @@
 
 // -- Units -------------------------------------------------------------------------------------
 
+// Bytes from backward to the gradients of weights: of recomputed values, too, as these read them.
+static double waiting_bytes(const UnitCost *x, RecomputeLevel level) {
+  return x->waiting > 0 ? x->waiting : x->kept[level];
+}
+
 static void sum_units(Dealer *d) {
   Arena *a = d->arena;
   Sums *s = &d->sum;
-  double **rows[] = {&s->forward, &s->backward, &s->weight_grad, &s->lasting,
-                     &s->sums,    &s->update,   &s->kept};
+  double **rows[] = {&s->forward, &s->backward, &s->weight_grad, &s->lasting, &s->sums,
+                     &s->update,  &s->kept,     &s->waiting,     &s->updating};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     *rows[i] = arena_array(a, double, d->n + 1);
   RecomputeLevel base = base_level(d->p);
@@ -22,18 +27,24 @@ static void sum_units(Dealer *d) {
                          (base == RECOMPUTE_none ? 0 : x->again[base]);
     s->weight_grad[u + 1] = s->weight_grad[u] + (d->split ? x->weight_grad : 0);
     s->lasting[u + 1] = s->lasting[u] + x->lasting;
+    s->updating[u + 1] = s->updating[u] + x->updating;
     s->sums[u + 1] = s->sums[u] + x->sums;
     s->update[u + 1] = s->update[u] + x->update;
     s->kept[u + 1] = s->kept[u] + x->kept[base];
+    s->waiting[u + 1] = s->waiting[u] + waiting_bytes(x, base);
   }
   for (int level = 0; level < N_RECOMPUTE_LEVELS; level++) {
     s->again[level] = arena_array(a, double, d->n + 1);
     s->saved[level] = arena_array(a, double, d->n + 1);
+    s->saved_waiting[level] = arena_array(a, double, d->n + 1);
     for (int u = 0; u < d->n && level > (int)base; u++) {
       const UnitCost *x = unit_at(d, u);
       s->again[level][u + 1] = s->again[level][u] + x->again[level];
       s->saved[level][u + 1] =
           s->saved[level][u] + fmax(0, x->kept[RECOMPUTE_none] - x->kept[level]);
+      s->saved_waiting[level][u + 1] =
+          s->saved_waiting[level][u] +
+          fmax(0, waiting_bytes(x, RECOMPUTE_none) - waiting_bytes(x, (RecomputeLevel)level));
     }
   }
 }
@@ -71,6 +82,18 @@ static double lasting_bytes(const Dealer *d, int first, int last) {
   return d->sum.lasting[last] - d->sum.lasting[first] + tied;
 }
 
+Held stage_holds(const DealProblem *p, int stage) {
+  double held = staged_held(p->kind, p->stages, (int)p->micro_batches, stage);
+  double ahead = staged_ahead(p->kind, p->stages, 1, stage);
+  if (!staged_traits[p->kind].split || ahead > held) ahead = held;
+  return (Held){ahead, held - ahead};
+}
+
+// Bytes of micro-batches that are held, by sums over units: of units first … last - 1.
+static double held_bytes(Held h, const double *kept, const double *waiting, int first, int last) {
+  return h.before * (kept[last] - kept[first]) + h.after * (waiting[last] - waiting[first]);
+}
+
 // The end of the layer of the unit before `end`, or of the stage.
 static int layer_end(const Dealer *d, int end, int last) {
   int layer = unit_at(d, end - 1)->layer;
@@ -84,33 +107,36 @@ static bool may_recompute(const DealProblem *p, int level) {
   return p->recompute == RECOMPUTE_none || (int)p->recompute == level;
 }
 
-bool find_recompute(const Dealer *d, int first, int last, double held, const Working *w,
+bool find_recompute(const Dealer *d, int first, int last, Held held, const Working *w,
                     Recompute *out) {
   const Sums *s = &d->sum;
   RecomputeLevel base = base_level(d->p);
-  double bytes = lasting_bytes(d, first, last) + held * (s->kept[last] - s->kept[first]);
+  double bytes = lasting_bytes(d, first, last) + held_bytes(held, s->kept, s->waiting, first, last);
   double limit = d->p->memory * (1 + 1e-9);
+  double updating = s->updating[last] - s->updating[first];
+  if (lasting_bytes(d, first, last) + updating > limit) return false;
   bool found = bytes + w->of[base] <= limit;
   *out = (Recompute){base, base == RECOMPUTE_none ? 0 : last - first, 0, 0};
   if (found || !d->p->per_stage_recompute) return found;
   for (int level = RECOMPUTE_attention; level < N_RECOMPUTE_LEVELS; level++) {
     double lacks = bytes + w->of[level] - limit;
     if (!may_recompute(d->p, level)) continue;
-    const double *saved = s->saved[level];
+    const double *saved = s->saved[level], *later = s->saved_waiting[level];
     // The fewest units that save so much.
     int lo = first + 1, hi = last;
     while (lo < hi) {
       int middle = (lo + hi) / 2;
-      if (held * (saved[middle] - saved[first]) >= lacks)
+      if (held_bytes(held, saved, later, first, middle) >= lacks)
         hi = middle;
       else
         lo = middle + 1;
     }
     lo = layer_end(d, lo, last);
     double again = s->again[level][lo] - s->again[level][first];
-    if (held * (saved[lo] - saved[first]) < lacks || (found && again >= out->again)) continue;
+    double saves = held_bytes(held, saved, later, first, lo);
+    if (saves < lacks || (found && again >= out->again)) continue;
     found = true;
-    *out = (Recompute){(RecomputeLevel)level, lo - first, again, saved[lo] - saved[first]};
+    *out = (Recompute){(RecomputeLevel)level, lo - first, again, saves};
   }
   return found;
 }
@@ -121,7 +147,7 @@ bool find_recompute(const Dealer *d, int first, int last, double held, const Wor
 static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   const DealProblem *p = d->p;
   int first = deal->first[stage], last = deal->first[stage + 1];
-  double held = staged_held(p->kind, p->stages, (int)p->micro_batches, stage);
+  Held held = stage_holds(p, stage);
   Working w = {0};
   Recompute r;
   for (int u = first; u < last; u++)
@@ -129,8 +155,10 @@ static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   if (!find_recompute(d, first, last, held, &w, &r)) return false;
   deal->level[stage] = r.level;
   deal->recomputed[stage] = r.units;
-  deal->bytes[stage] = lasting_bytes(d, first, last) +
-                       held * (d->sum.kept[last] - d->sum.kept[first] - r.saved) + w.of[r.level];
+  double looping =
+      held_bytes(held, d->sum.kept, d->sum.waiting, first, last) - r.saved + w.of[r.level];
+  deal->bytes[stage] =
+      lasting_bytes(d, first, last) + fmax(looping, d->sum.updating[last] - d->sum.updating[first]);
   return true;
 }
 
@@ -145,7 +173,7 @@ typedef struct Shared {
 // Writes the first `n` units as recomputed.  Returns the bytes.
 static double share_bytes(const Dealer *d, Deal *deal, Shared *s, int n) {
   const DealProblem *p = d->p;
-  double kept[SCHEDULE_CHUNKS] = {0}, lasting = 0, working = 0;
+  double kept[SCHEDULE_CHUNKS] = {0}, lasting = 0, updating = 0, working = 0;
   for (int i = 0; i < s->n_stages; i++)
     deal->recomputed[s->stage[i]] = 0;
   for (int position = 0, left = n; left > 0; position++)
@@ -172,10 +200,11 @@ static double share_bytes(const Dealer *d, Deal *deal, Shared *s, int n) {
       deal->recomputed[k] = last - first;
     }
     lasting += lasting_bytes(d, first, last);
+    updating += d->sum.updating[last] - d->sum.updating[first];
     working = fmax(working, w.of[level]);
   }
-  double bytes = lasting + working +
-                 staged_peak(p->kind, p->stages, p->chunks, (int)p->micro_batches, s->device, kept);
+  double held = staged_peak(p->kind, p->stages, p->chunks, (int)p->micro_batches, s->device, kept);
+  double bytes = lasting + fmax(held + working, updating);
   for (int i = 0; i < s->n_stages; i++)
     deal->bytes[s->stage[i]] = bytes;
   return bytes;
@@ -236,9 +265,11 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
       at[i].forward += x->forward;
       at[i].backward += x->backward + (level == RECOMPUTE_none ? 0 : x->again[level]);
       at[i].weight_grad += x->weight_grad;
-      at[i].kept += x->kept[level];
-      at[i].lasting += x->lasting;
       at[i].working = fmax(at[i].working, fmax(x->working[0], back));
+      at[i].kept += x->kept[level];
+      at[i].waiting += waiting_bytes(x, level);
+      at[i].lasting += x->lasting;
+      at[i].updating += x->updating;
       at[i].sums += x->sums;
       at[i].update += x->update;
       if (u == d->first[i + 1] - 1 && i + 1 < d->n) at[i].hop = hop_seconds(p->units, u + 1);

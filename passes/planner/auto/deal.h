@@ -59,8 +59,8 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a);
 bool makespan_find(const DealProblem *p, const Deal *d, double cutoff, double *seconds,
                    double *peak);
 
-// Moves one unit after the other from a stage to another, as long as the timeline gets shorter, for
-// at most so many timelines.  Returns the seconds of the timeline.
+// Moves one unit after the other from a stage to another, or a layer, as long as the timeline gets
+// shorter, for at most so many timelines.  Returns the seconds of the timeline.
 double deal_improve(const DealProblem *p, Deal *d, int timelines);
 
 #endif

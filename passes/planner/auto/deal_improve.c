@@ -33,12 +33,14 @@ static int sort_moves(const Dealer *d, const Deal *deal, Move *move) {
   return n;
 }
 
-// Moves a unit, through the stages between them.  False: a stage would have none, end where none
-// may, or not fit.
+// Moves a unit, or as many as a stage may end after, through the stages between them.  False: a
+// stage would have none, or not fit.
 static bool move_unit(const Dealer *d, Deal *deal, int from, int to) {
-  int low = from < to ? from : to, high = from < to ? to : from;
+  int low = from < to ? from : to, high = from < to ? to : from, step = from < to ? -1 : 1;
   for (int i = low + 1; i <= high; i++)
-    deal->first[i] += from < to ? -1 : 1;
+    do
+      deal->first[i] += step;
+    while (!may_border(d, deal->first[i]));
   for (int i = low; i <= high; i++)
     if (deal->first[i] >= deal->first[i + 1] || !may_border(d, deal->first[i])) return false;
   return fit_stages(d, deal, low, high);

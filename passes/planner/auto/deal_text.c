@@ -9,15 +9,13 @@
 #include "planner/plan/plan_numbers.h"
 #include "point.h"
 
-UnitCosts costs_between(const UnitCosts *units, Borders borders, bool splits, Arena *a) {
+UnitCosts costs_between(const UnitCosts *units, Borders borders, Arena *a) {
   UnitCost *unit = arena_array(a, UnitCost, units->n);
   int layers = 0;
   for (int u = 0; u < units->n; u++) {
     int next = u + 1 < units->n ? units->at[u + 1].layer : 0;
     unit[u] = units->at[u];
     layers = unit[u].layer > layers ? unit[u].layer : layers;
-    for (int k = RECOMPUTE_none + 1; splits && k < N_RECOMPUTE_LEVELS; k++)
-      unit[u].kept[k] = fmax(unit[u].kept[k], unit[u].waiting);
     // Ops before a layer are with the one before, and those before the first with that.
     if (borders != BORDER_units)
       unit[u].may_end = unit[u].may_end && layers && next > (borders == BORDER_parts ? 0 : layers);

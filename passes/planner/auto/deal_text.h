@@ -18,9 +18,8 @@
 typedef enum Borders { BORDER_units, BORDER_parts, BORDER_layers } Borders;
 
 // The same costs, if a stage may end after parts of layers only, or after whole ones, and has one
-// at least. If the kind splits gradients of weights from backward, recomputed values wait for
-// these.
-UnitCosts costs_between(const UnitCosts *units, Borders borders, bool splits, Arena *a);
+// at least.
+UnitCosts costs_between(const UnitCosts *units, Borders borders, Arena *a);
 
 // `plan`: of the stages, with its program first; all stages recompute at one level, and end after
 // parts of layers. NULL: there are too many numbers.

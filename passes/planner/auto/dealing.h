@@ -9,10 +9,11 @@
 // Sums over the units before each, by unit.
 typedef struct Sums {
   double *forward, *backward, *weight_grad; // backward with the weight gradient unless it is split
-  double *lasting, *sums, *update;
-  double *kept;                      // of the level of all units
+  double *lasting, *updating, *sums, *update;
+  double *kept, *waiting;            // of the level of all units
   double *again[N_RECOMPUTE_LEVELS]; // seconds and bytes beside the level of all units
   double *saved[N_RECOMPUTE_LEVELS];
+  double *saved_waiting[N_RECOMPUTE_LEVELS];
 } Sums;
 
 typedef struct Dealer {
@@ -52,15 +53,23 @@ typedef struct Working {
 
 void add_working(const Dealer *d, Working *w, int unit);
 
+// Micro-batches that the only stage of a device holds at most: before their backward, and after it,
+// if gradients of weights run later.
+typedef struct Held {
+  double before, after;
+} Held;
+
+Held stage_holds(const DealProblem *p, int stage);
+
 typedef struct Recompute {
   RecomputeLevel level;
   int units;
-  double again, saved; // seconds and bytes of a micro-batch
+  double again, saved; // seconds of a micro-batch, and bytes of all
 } Recompute;
 
 // The least recomputation with which units first … last - 1 fit, as the only stage of a device that
 // holds so many micro-batches.  False: none does.
-bool find_recompute(const Dealer *d, int first, int last, double held, const Working *w,
+bool find_recompute(const Dealer *d, int first, int last, Held held, const Working *w,
                     Recompute *out);
 
 // Finds what the stages of a device recompute, and their bytes.  False: they do not fit.

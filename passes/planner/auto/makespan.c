@@ -199,6 +199,7 @@ static StageCost device_cost(const PipelineCost *c, int device) {
     own.sums += x->sums;
     own.update += x->update;
     own.lasting += x->lasting;
+    own.updating += x->updating;
     own.working = fmax(own.working, x->working);
   }
   return own;
@@ -226,7 +227,7 @@ bool makespan_run(const PipelineCost *c, double cutoff, double *seconds, double 
   StagedStage *stage = arena_array(scratch, StagedStage, n);
   for (int i = 0; i < n; i++) {
     const StageCost *x = &c->at[i];
-    stage[i] = (StagedStage){x->forward, x->backward, x->weight_grad, x->hop, x->kept};
+    stage[i] = (StagedStage){x->forward, x->backward, x->weight_grad, x->hop, x->kept, x->waiting};
   }
   Staged s = {c->kind, c->stages, c->chunks, (int)c->micro_batches, stage, cutoff};
   StagedTimeline t;
@@ -237,7 +238,7 @@ bool makespan_run(const PipelineCost *c, double cutoff, double *seconds, double 
     *peak = 0;
     for (int d = 0; d < c->stages; d++) {
       own[d] = device_cost(c, d);
-      *peak = fmax(*peak, t.peak[d] + own[d].lasting + own[d].working);
+      *peak = fmax(*peak, own[d].lasting + fmax(t.peak[d] + own[d].working, own[d].updating));
     }
     staged_transfers(scratch, &s, &t, end);
     *seconds = end_step(c, own, end);

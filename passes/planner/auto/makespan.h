@@ -37,9 +37,11 @@
 typedef struct StageCost {
   double forward, backward, weight_grad; // seconds of a micro-batch; backward with recomputation
   double hop;                            // of a transfer to the next stage, and of one back
-  double kept;                           // bytes of a micro-batch in flight
-  double lasting, working;               // bytes of the whole step; the most beside those
-  double sums, update;                   // seconds after the last micro-batch
+  double kept;                           // bytes of a micro-batch from forward to backward
+  double waiting;  // and from there to gradients of weights, if these run later; 0: as before
+  double updating; // bytes beside those that last, after the last micro-batch
+  double lasting, working; // bytes of the whole step; the most beside those
+  double sums, update;     // seconds after the last micro-batch
 } StageCost;
 
 typedef struct PipelineCost {

@@ -13,6 +13,8 @@
 #include "pass.h"
 #include "tables.h"
 
+enum { IMPROVED = 100 }; // timelines of a deal that is compiled
+
 // Of a table by those borrowed, at least: kernels do not divide exactly.
 #define LENT_BYTES   1.1
 #define LENT_SECONDS 0.99
@@ -81,33 +83,13 @@ static PriceStatus find_interlaced(const Prices *p, const Point *at, const UnitC
                                                                             : PRICE_unfit;
 }
 
-// The costs if gradients of weights run later than those of inputs: recomputed values wait for
-// them.
-static UnitCosts with_waiting(const UnitCosts *units, Arena *a) {
-  UnitCost *unit = arena_array(a, UnitCost, units->n);
-  for (int i = 0; i < units->n; i++) {
-    unit[i] = units->at[i];
-    unit[i].kept[RECOMPUTE_none] = fmax(unit[i].kept[RECOMPUTE_none], unit[i].waiting);
-  }
-  UnitCosts out = *units;
-  out.at = unit;
-  return out;
-}
-
-// The costs of units as a deal of the point has them.
-static UnitCosts dealt_costs(const Point *at, const UnitCosts *units, Borders borders, Arena *a) {
-  bool split = staged_traits[point_schedule(at)].split;
-  UnitCosts own = *units;
-  if (!at->fewest && at->recompute > RECOMPUTE_none && split) own = with_waiting(units, a);
-  return borders == BORDER_units ? own : costs_between(&own, borders, split, a);
-}
-
 // Prices the best deal whose stages end at such borders, and finds its text unless they are of
 // units.
 static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts *units,
-                              Borders borders, double memory, bool timeline, Price *out) {
+                              Borders borders, double memory, bool timeline, bool improve,
+                              Price *out) {
   Arena *scratch = arena_new();
-  UnitCosts own = dealt_costs(at, units, borders, scratch);
+  UnitCosts own = costs_between(units, borders, scratch);
   DealProblem problem = {.units = &own,
                          .kind = point_schedule(at),
                          .stages = at->stages,
@@ -119,6 +101,7 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
   Deal deal;
   bool ok = deal_find(&problem, scratch, &deal), has_text = borders != BORDER_units;
   if (ok) out->bound = deal.bound;
+  if (ok && improve) deal_improve(&problem, &deal, IMPROVED);
   if (ok && timeline)
     ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &out->bytes) &&
          out->bytes <= memory * (1 + 1e-9);
@@ -141,13 +124,14 @@ static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *
   if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
   // Backward recomputes a layer on one stage.
   bool whole_only = at->recompute == RECOMPUTE_layer;
-  if (at->fewest) return price_deal(p, at, units, BORDER_layers, memory, timeline, out);
-  PriceStatus status = price_deal(p, at, units, BORDER_units, memory, timeline, out);
+  if (at->fewest) return price_deal(p, at, units, BORDER_layers, memory, timeline, text, out);
+  PriceStatus status = price_deal(p, at, units, BORDER_units, memory, timeline, false, out);
   if (status != PRICE_known || !timeline || !p->deals_layers) return status;
   Price parts = {0}, whole = {0}, *best = NULL;
-  if (!whole_only && price_deal(p, at, units, BORDER_parts, memory, true, &parts) == PRICE_known)
+  if (!whole_only &&
+      price_deal(p, at, units, BORDER_parts, memory, true, text, &parts) == PRICE_known)
     best = &parts;
-  if (price_deal(p, at, units, BORDER_layers, memory, true, &whole) == PRICE_known &&
+  if (price_deal(p, at, units, BORDER_layers, memory, true, text, &whole) == PRICE_known &&
       (!best || whole.seconds <= best->seconds * WHOLE))
     best = &whole;
   if (!best && text) return PRICE_unfit;

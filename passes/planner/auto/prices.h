@@ -46,8 +46,8 @@ bool prices_has_units(const Prices *p, const Point *at);
 // With `timeline` also the seconds.
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out);
 
-// The same of a deal of layers or parts of them, which is in the plan's text, into so much memory.
-// PRICE_unknown: plans of the point have no such text.
+// The timeline of a deal of layers or parts of them, which is in the plan's text, into so much
+// memory: improved, as it is to be compiled. PRICE_unknown: plans of the point have no such text.
 PriceStatus prices_deal(Prices *p, const Point *at, double memory, Price *out);
 
 // A bound by the nearest table that is there, or one that is made for many points. *from: the

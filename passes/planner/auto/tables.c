@@ -128,7 +128,7 @@ typedef enum Figure {
   N_FIGURES,
 } Figure;
 
-// A unit's own part of a figure.  The part of no single op is shared by weights.
+// A unit's own part of a figure.  Those of all ops together are shared by weights.
 static double own(const Sample *s, int unit, Figure f) {
   const UnitSample *u = &s->unit[unit];
   switch (f) {
@@ -137,10 +137,10 @@ static double own(const Sample *s, int unit, Figure f) {
   case FIG_weight_grad: return u->seconds[WORK_W];
   case FIG_kept: return u->kept;
   case FIG_waiting: return u->waiting;
-  case FIG_lasting:
+  case FIG_lasting: return u->lasting;
+  case FIG_sums: return s->gradients > 0 ? u->gradients : u->weights;
+  case FIG_update: return s->states > 0 ? u->states : u->weights;
   case FIG_updating:
-  case FIG_sums:
-  case FIG_update:
   case N_FIGURES: break;
   }
   return u->weights;
@@ -246,14 +246,12 @@ static void price_hops(const Tables *t, const TableShape *shape, UnitCosts *out,
 }
 
 // Two stages that read one weight add up its gradients: each sends them to the other.
-static void price_tied(const Tables *t, const Sample *few, UnitCosts *out) {
-  double weights = 0;
+static void price_tied(const Sample *few, UnitCosts *out) {
+  const UnitSample *with = &few->unit[few->tied_unit];
   if (few->tied <= 0) return;
   out->tied_sums = out->hop_start + few->tied * sizeof(float) * out->hop_seconds_per_byte;
-  // Its bytes are as those of the other weights.
-  for (int i = 0; i < t->blocks->n_units; i++)
-    weights += few->unit[i].weights;
-  out->tied_lasting = weights > 0 ? few->lasting * few->tied / weights : 0;
+  // Its bytes are as those of the unit's other weights.
+  out->tied_lasting = with->lasting * few->tied / with->weights;
 }
 
 // -- Tables ------------------------------------------------------------------------------------
@@ -335,7 +333,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
   if (ok) {
     out->costs = (UnitCosts){.n = b->n_units, .at = unit, .joint_update = c.few.joint_update};
     price_hops(t, shape, &out->costs, a);
-    price_tied(t, &c.few, &out->costs);
+    price_tied(&c.few, &out->costs);
     out->seconds = extended(t, &c, c.few.seconds, offsetof(Sample, seconds));
     // Cut-outs may need the most at another place than the model, as at the loss.
     double bytes = extended(t, &c, c.few.bytes, offsetof(Sample, bytes));

@@ -15,6 +15,7 @@
 #include "memory_breakdown.h"
 #include "pipeline/segments.h"
 
+enum { NO_READER = -2 };    // instead of a unit
 enum { ENOUGH_SLICES = 3 }; // the second is like all others between the first and the last
 
 typedef struct Reader {
@@ -23,7 +24,8 @@ typedef struct Reader {
   const ModelUnits *b;
   const StepPart *part; // by op id
   Arena *a;
-  int *unit; // by op id
+  int *unit;     // by op id
+  int *of_param; // by index: the first unit that reads it in forward, or its weight; -1: none
   Segments segments;
   int n_slices;   // of the step
   int slice;      // that is read
@@ -41,7 +43,8 @@ static int unit_of(const Reader *r, const Op *op) {
 }
 
 // Finds the unit of each op.  A collective, or a cast for it, has no number: it is of the first
-// unit that reads it.  Ops of the loss, which the model has not, are of the last unit.
+// unit that reads it, and a sum over slices of the one that makes it.  Ops of the loss, which the
+// model has not, are of the last unit.
 static void find_units(Reader *r) {
   r->unit = arena_array(r->a, int, r->g->n_ops);
   for (const Op *op = r->g->last; op; op = op->prev) {
@@ -52,7 +55,46 @@ static void find_units(Reader *r) {
       for_each_use(u, op->out[i])
         if (u->user && (!first || u->user->id < first->id)) first = u->user;
     if (first) unit = r->unit[first->id];
-    r->unit[op->id] = unit >= 0 ? unit : r->b->n_units - 1;
+    r->unit[op->id] = unit >= 0 || op->of || first ? unit : NO_READER;
+  }
+  for_each_op(op, r->g) {
+    int *unit = &r->unit[op->id], made = -1;
+    for (int i = 0; *unit == NO_READER && i < op->n_in; i++)
+      if (op->in[i].value->def) made = r->unit[op->in[i].value->def->id];
+    if (*unit == NO_READER) *unit = made;
+    if (*unit < 0) *unit = r->b->n_units - 1;
+  }
+}
+
+// The first unit that reads the value in forward; -1: none.
+static int first_unit(const Reader *r, const Value *v) {
+  int first = -1;
+  for_each_use(u, v) {
+    if (!u->user || u->user->part != PART_forward) continue;
+    if (first < 0 || unit_of(r, u->user) < first) first = unit_of(r, u->user);
+  }
+  return first;
+}
+
+// Finds the units of weights and states.  A weight that forward reads as a copy is of the copy's
+// unit, and its states come from the same place of the model.
+static void find_params(const Reader *r) {
+  const Graph *g = r->g;
+  for (int i = 0; i < g->n_params; i++)
+    r->of_param[i] = value_lasts(g->params[i]) ? first_unit(r, g->params[i]) : -1;
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *p = g->params[i];
+    for (int k = 0; k < g->n_params && value_lasts(p) && r->of_param[i] < 0; k++) {
+      const Value *q = g->params[k];
+      if (q->role == ROLE_copy && str_equal(q->label, p->label)) r->of_param[i] = r->of_param[k];
+    }
+  }
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *p = g->params[i];
+    for (int k = 0; k < g->n_params && value_lasts(p) && r->of_param[i] < 0; k++) {
+      const Value *q = g->params[k];
+      if (q->role == ROLE_weight && q->loc && q->loc == p->loc) r->of_param[i] = r->of_param[k];
+    }
   }
 }
 
@@ -137,6 +179,23 @@ static void read_seconds(const Reader *r, const StepTimeline *t) {
 
 // -- Bytes -------------------------------------------------------------------------------------
 
+static void add_lasting(const Reader *r, const MemBlock *b) {
+  const Value *v = b->value;
+  int unit = v->def ? unit_of(r, v->def) : r->of_param[v->index];
+  double bytes = (double)(b->to - b->from);
+  r->out->lasting += bytes;
+  if (unit < 0) return;
+  UnitSample *own = &r->out->unit[unit];
+  own->lasting += bytes;
+  if (v->def) {
+    own->gradients += bytes;
+    r->out->gradients += bytes;
+  } else if (v->role == ROLE_state) {
+    own->states += bytes;
+    r->out->states += bytes;
+  }
+}
+
 static void add_life(const MemBlock *b, Lived life, void *context) {
   Reader *r = context;
   double bytes = (double)(b->to - b->from);
@@ -152,13 +211,13 @@ static void add_life(const MemBlock *b, Lived life, void *context) {
   }
   bool at_border = !moment_before(border, life.from) && !moment_before(life.to, border);
   if (b->lasts) {
-    if (at_border) r->out->lasting += bytes;
+    if (at_border) add_lasting(r, b);
     return;
   }
   if (life.from.action != r->action) return;
   // With one slice, gradients live up to the updates after it.
   if (life.to.action != r->action) {
-    r->out->lasting += bytes;
+    add_lasting(r, b);
     return;
   }
   if (at_border && life.from.at < r->border) vec_push(r->a, &r->kept, b);
@@ -274,17 +333,16 @@ static void read_handed(const Reader *r) {
 static void read_weights(const Reader *r) {
   for (int i = 0; i < r->g->n_params; i++) {
     const Value *p = r->g->params[i];
-    int first = r->b->n_units, last = -1;
+    int first = r->of_param[i], last = -1;
     if (!value_lasts(p)) continue;
-    for_each_use(u, p) {
-      if (!u->user || u->user->part != PART_forward) continue;
-      int unit = unit_of(r, u->user);
-      first = unit < first ? unit : first;
-      last = unit > last ? unit : last;
-    }
+    for_each_use(u, p)
+      if (u->user && u->user->part == PART_forward && unit_of(r, u->user) > last)
+        last = unit_of(r, u->user);
     if (last < 0) continue;
     r->out->unit[first].weights += (double)type_count(p->type);
-    if (first != last && last == r->b->n_units - 1) r->out->tied += (double)type_count(p->type);
+    if (first == last || last != r->b->n_units - 1) continue;
+    r->out->tied += (double)type_count(p->type);
+    r->out->tied_unit = first;
   }
 }
 
@@ -326,6 +384,7 @@ bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target
                  Sample *out) {
   Reader r = {.m = m, .g = m->graphs, .b = b, .a = arena_new(), .out = out};
   *out = (Sample){.unit = arena_array(a, UnitSample, b->n_units)};
+  r.of_param = arena_array(r.a, int, r.g->n_params + 1);
   StepTimeline t;
   graph_renumber(r.g);
   out->bytes = (double)needs_most(m, c).peak_bytes;
@@ -335,6 +394,7 @@ bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target
   bool ok = step_timeline(m, c, target, r.a, &t);
   if (ok) {
     find_units(&r);
+    find_params(&r);
     r.part = graph_step_parts(r.g, r.a);
     r.segments = segments_find(r.g, true, false, r.a);
     r.slice = module_slices(m) > 1;

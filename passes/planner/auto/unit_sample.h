@@ -16,15 +16,19 @@ typedef struct UnitSample {
   double working[2];          // the largest other bytes during its forward, and its backward
   double handed;              // bytes to later units
   double weights;             // elements of the weights that it reads first
+  // Bytes of the whole step: of these weights' gradients, of their states, and of all.
+  double gradients, states, lasting;
 } UnitSample;
 
 typedef struct Sample {
-  UnitSample *unit;      // by unit; zero for those that are not in the module
-  double updating;       // further bytes in sums and updates, at most
-  double lasting;        // bytes
+  UnitSample *unit; // by unit; zero for those that are not in the module
+  double updating;  // further bytes in sums and updates, at most
+  double lasting;   // bytes of the whole step
+  double gradients, states;
   double sums, update;   // seconds outside of the loop: transfers, ops
   double seconds, bytes; // of the step, and of the rank that needs the most
   double tied;           // elements of weights that the last unit reads, and an earlier one
+  int tied_unit;         // that earlier unit
   bool joint_update;     // updates run after the norm of all gradients
 } Sample;
 

@@ -319,7 +319,8 @@ static bool same_product(const Op *a, const Op *b) {
 static bool is_dealt_apart(const Finder *f, const Op *op) {
   const int *dealt = f->wish->dealt;
   int unit = dealt && dealt[op->id] ? follows(f, op) : UNIT_none;
-  return unit >= 0 && dealt[f->heads.at[unit]->id] != dealt[op->id];
+  const Op *head = unit >= 0 && f->heads.n ? f->heads.at[unit] : NULL;
+  return head && dealt[head->id] != dealt[op->id];
 }
 
 static void find_fine(Finder *f, const Ops *order) {
