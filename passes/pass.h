@@ -23,10 +23,11 @@ Arena *opt_scratch(const PassOptions *o); // freed after the pass
 // Passes the statistics of a plan's searches to the caller of the pipeline.
 struct SearchStats;
 void opt_searched(const PassOptions *o, const struct SearchStats *s);
-struct Record *opt_record(const PassOptions *o);       // or NULL
-struct LifetimeCache *opt_lives(const PassOptions *o); // or NULL
-struct PathStore *opt_paths(const PassOptions *o);     // or NULL
-const struct Stop *opt_stop(const PassOptions *o);     // or NULL
+struct Record *opt_record(const PassOptions *o);               // or NULL
+struct LifetimeCache *opt_lives(const PassOptions *o);         // or NULL
+struct PathStore *opt_paths(const PassOptions *o);             // or NULL
+const struct NumberedLayers *opt_layers(const PassOptions *o); // or NULL
+const struct Stop *opt_stop(const PassOptions *o);             // or NULL
 bool opt_auto_plan(const PassOptions *o);
 bool opt_changes_model(const PassOptions *o);
 // A figure for --stats: "simplify: 12 ops folded".
@@ -92,6 +93,8 @@ typedef struct PipelineOptions {
   struct LifetimeCache
       *lives; // for modules that are sharded several times (planner/search/lives.h), or NULL
   struct PathStore *paths; // for all modules of one run (paths/path_store.h), or NULL
+  // Of the model that the module is cut from (repeats.h), or NULL: the module's own are found.
+  const struct NumberedLayers *layers;
   const struct Stop *stop; // ends the run between passes and within searches (base/stop.h), or NULL
 } PipelineOptions;
 

@@ -74,6 +74,10 @@ struct LifetimeCache *opt_lives(const PassOptions *o) {
   return o->run->lives;
 }
 
+const struct NumberedLayers *opt_layers(const PassOptions *o) {
+  return o->run->layers;
+}
+
 struct PathStore *opt_paths(const PassOptions *o) {
   return o->run->paths;
 }

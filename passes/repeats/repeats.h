@@ -73,6 +73,13 @@ typedef struct Repeats {
   int n_after;   // ops with every block stored once and a call per occurrence
 } Repeats;
 
+// The layers of a model, for a module with few of them, in which other repeats may be found: by
+// number of an op of the model (Origin.of), its outermost occurrence, from 1; 0: it is in none.
+typedef struct NumberedLayers {
+  int n_numbers, n_layers;
+  const int *of;
+} NumberedLayers;
+
 enum { LEAST_BLOCK = 4 }; // ops, by default
 
 // Blocks have at least `min` ops. `among`, by id, restricts the ops that may be in a block; NULL:

@@ -27,6 +27,23 @@ typedef struct Divider {
   Vec(BlockRun) run;
 } Divider;
 
+// -- Layers ------------------------------------------------------------------------------------
+
+// Numbers the outermost occurrences, in their order.
+static void number_layers(Divider *s) {
+  ModelUnits *b = s->out;
+  int *of = arena_array(s->arena, int, b->n_numbers);
+  b->layers = (NumberedLayers){.n_numbers = b->n_numbers, .of = of};
+  for (int i = 0, at = 0; i < s->r->n_order; i++) {
+    const Member *m = &s->r->order[i];
+    int n = m->inner ? m->inner->block->n_ops : 1;
+    b->layers.n_layers += m->inner != NULL;
+    for (int k = 0; m->inner && k < n; k++)
+      of[b->order[at + k]->of] = b->layers.n_layers;
+    at += n;
+  }
+}
+
 // -- Names -------------------------------------------------------------------------------------
 
 // "h.3/attn": the common path of the nodes of these products, or with `all` of these ops; or NULL.
@@ -127,6 +144,7 @@ const ModelUnits *blocks_find(Module *front, Arena *a) {
   s.order = model_order(g, s.r, NULL, a);
   b->order = s.order.op;
   b->n_order = s.order.n;
+  number_layers(&s);
   find_runs(&s);
   find_units(&s);
   b->n_units = s.unit.n;

@@ -38,7 +38,8 @@ typedef struct ModelUnits {
   int n_runs;
   BlockRun *run;
   int n_order;
-  Op **order; // all ops, unit by unit
+  Op **order;            // all ops, unit by unit
+  NumberedLayers layers; // outermost occurrences, also those in no run
 } ModelUnits;
 
 // `front`: before the first pass that depends on a plan; it gets numbers.  All is in the arena.

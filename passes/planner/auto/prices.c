@@ -277,7 +277,8 @@ static double recompute_units(const LevelPair *pair, const Point *at, UnitCosts 
     double kept = x->kept[RECOMPUTE_none], working = x->working[1], again = 0;
     unit[i] = units->at[i];
     if (x->forward > 0)
-      again = LEAST_AGAIN * fmax(seconds_of(y) - seconds_of(x), 0) / x->forward * unit[i].forward;
+      again = LEAST_AGAIN * fmin(fmax(seconds_of(y) - seconds_of(x), 0) / x->forward, 1) *
+              unit[i].forward;
     double kept_part = kept > 0 ? fmin(y->kept[RECOMPUTE_none] / kept, 1) : 1;
     double working_part = working > 0 ? fmin(y->working[1] / working, 1) : 1;
     unit[i].kept[level] = kept_part * unit[i].kept[RECOMPUTE_none];

@@ -44,6 +44,7 @@ static bool build(Tables *t, const TableShape *shape, const char *plan, const in
   Module *m = cut_out(t->blocks, keep);
   PipelineOptions run = {
       .bisect_limit = -1, .unproved = true, .out = f, .paths = t->o.paths, .stop = t->o.stop};
+  run.layers = &t->blocks->layers;
   const char *text = t->o.pipeline(t->o.context, a, plan, shape->ranks, shape->micro_batches, d);
   t->n_built++;
   bool ok = text && pipeline_run(m, text, &run, d);
@@ -76,7 +77,7 @@ void tables_report(const Tables *t, const TableShape *shape, const char *why, Di
       t->o.pipeline(t->o.context, a, shape->plan, shape->ranks, shape->micro_batches, d);
   if (text) {
     Module *m = cut_out(t->blocks, few_of_each(t->blocks, a));
-    PipelineOptions run = {.bisect_limit = -1, .unproved = true};
+    PipelineOptions run = {.bisect_limit = -1, .unproved = true, .layers = &t->blocks->layers};
     pipeline_run(m, text, &run, d);
     module_free(m);
   }

@@ -349,6 +349,20 @@ PlanLayers *plan_layers_new(Arena *a) {
   return layers;
 }
 
+void plan_layers_set(PlanLayers *layers, const Graph *g, const NumberedLayers *of) {
+  OpLists all = {0};
+  for (int i = 0; i < of->n_layers; i++)
+    vec_push(layers->arena, &all, (OpList){0});
+  for_each_op(op, g) {
+    int layer = op->of < of->n_numbers ? of->of[op->of] : 0;
+    if (layer) vec_push(layers->arena, &all.at[layer - 1], op);
+  }
+  // Without those that are left out.
+  for (int i = 0; i < all.n; i++)
+    if (all.at[i].n) vec_push(layers->arena, &layers->all, all.at[i]);
+  layers->known = true;
+}
+
 bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, PlanRanks ranks,
                    struct Record *record) {
   if (!has_function(p, "model")) return true;

@@ -15,6 +15,7 @@
 #define PLAN_H
 
 #include "plan_numbers.h"
+#include "repeats/repeats.h"
 #include "sharding/sharding.h"
 
 typedef struct PlanProgram PlanProgram;
@@ -83,6 +84,8 @@ typedef struct PlanRanks {
 // `layers` is of the graph: all programs of the plan share it.  False after an error.
 typedef struct PlanLayers PlanLayers;
 PlanLayers *plan_layers_new(Arena *a);
+// Those of a model that the graph is cut from are its layers.
+void plan_layers_set(PlanLayers *layers, const Graph *g, const NumberedLayers *of);
 bool program_model(PlanProgram *p, Graph *g, PlanLayers *layers, PlanRanks ranks,
                    struct Record *record);
 // Runs its function `step`, which adds constraints along `axis[n]`, axes of the mesh.  False after

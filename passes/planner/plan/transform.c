@@ -42,6 +42,7 @@ bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
   PlanLayers **layers = arena_array(opt_scratch(o), PlanLayers *, n_graphs);
   for (int i = 0; i < n_graphs; i++)
     layers[i] = plan_layers_new(opt_scratch(o));
+  if (opt_layers(o)) plan_layers_set(layers[0], m->graphs, opt_layers(o));
   for (int i = 0; i < n; i++) {
     PlanProgram *p = program_open(opt_scratch(o), plan_program(opt_scratch(o), plan, i), d);
     if (!p) return false;
