@@ -12,6 +12,9 @@
 //
 //     %s1 = add %g2, %g1   : … @s1
 //     %s2 = add %s1, %g2b  : … @s1, not @s2
+//
+// A sum of the updates' part, the norm of all gradients, visits the stages in the model's order, and
+// leaves the stages of a weight that several of them read for the next one of these.
 
 #include "assign.h"
 
@@ -244,12 +247,37 @@ static const Stage *of_gradient(const Assign *a, const Op *op, const Op *of) {
   return p;
 }
 
+// Whether all ranks of `p` are ranks of `q`, too, and `q` has more.
+static bool is_part(const Stage *p, const Stage *q) {
+  if (!p->ranks || !q->ranks) return p->ranks && !q->ranks;
+  int n = 0;
+  for (int i = 0; i < p->ranks->n; i++)
+    for (int k = 0; k < q->ranks->n; k++)
+      n += p->ranks->at[i] == q->ranks->at[k];
+  return n == p->ranks->n && n < q->ranks->n;
+}
+
+// The last stage of the operands; if it is several stages with another operand's among them, that
+// one. A sum over all gradients goes through the stages one by one: the term of a weight that
+// several of them read is on each of these, so it is there already. On all of them, the sum would
+// need a transfer for each later term.
+static const Stage *of_terms(const Assign *a, const Op *op) {
+  const Stage *found = NULL;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    const Stage *p = def ? a->of_op[def->id] : NULL;
+    bool later = p && found && p->order > found->order && !is_part(found, p);
+    if (p && (!found || later || is_part(p, found))) found = p;
+  }
+  return found;
+}
+
 static const Stage *of_update(const Assign *a, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (!v->def && v->role == ROLE_weight) return a->of_param[v->index];
   }
-  return of_operands(a, op, true);
+  return of_terms(a, op);
 }
 
 // Puts ops without a stage on the last stage of their operands, gradients on the stage of the op of
