@@ -218,6 +218,13 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   }
   vec_push(s->a, all, c);
   keep_best(s, &made, all->n - 1);
+  // A plan with a deal in its text may be one without it, which `place` deals.
+  if (!c.made && !c.stopped && p->plan) {
+    prices_refuse_deals(s->prices);
+    p->built = false;
+    p->tier = TIER_closed;
+    heap_push(s, i);
+  }
   if (!c.made) return;
   auto_note_built(s, &p->at, p->seconds, &c);
   if (p->at.stages == 1) auto_note_one_stage(s, c.seconds);
@@ -229,6 +236,33 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   if (c.fits) return;
   if (!s->points.at[i].dealt_again) add_recomputed(s, i);
   deal_again(s, i, &c);
+}
+
+// Whether the points differ in micro-batches alone.
+static bool is_family(const Point *p, const Point *q) {
+  Point same = *q;
+  same.micro_batches = p->micro_batches;
+  return point_equal(p, &same);
+}
+
+// Whether a point lacks memory because the same plan with more micro-batches does, by its table:
+// each value has more rows here, and gradients are summed up in both. If it lacks memory with fewer
+// of them, the most are asked for: then most plans that do not fit get two tables in all.
+static bool lacks_memory(AutoSearch *s, int i) {
+  const Point at = s->points.at[i].at;
+  int most = i;
+  bool fewer = false;
+  if (at.micro_batches < 2 || !s->prices || auto_is_small(s)) return false;
+  for (int k = 0; k < s->points.n; k++) {
+    const Priced *q = &s->points.at[k];
+    if (!is_family(&at, &q->at)) continue;
+    if (q->unfit && q->at.micro_batches > at.micro_batches) return true;
+    fewer |= q->unfit && q->at.micro_batches < at.micro_batches;
+    if (q->at.micro_batches > s->points.at[most].at.micro_batches) most = k;
+  }
+  if (!fewer || most == i || s->points.at[most].tier > TIER_borrowed) return false;
+  return s->points.at[most].unfit =
+             auto_price(s, &s->points.at[most].at, true).status == PRICE_unfit;
 }
 
 // Gives a point its number of the next tier, or a nearer one of borrowed costs, and puts it back;
@@ -246,7 +280,11 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   if (price.status == PRICE_unfit) price.tabled = INFINITY;
   if (price.status == PRICE_unknown) {
     to = p->tier < TIER_closed ? TIER_closed : TIER_priced;
-    price = auto_price(s, &p->at, to == TIER_closed);
+    if (to == TIER_closed && lacks_memory(s, i))
+      price = (PointPrice){.status = PRICE_unfit, .seconds = p->seconds, .tabled = INFINITY};
+    else
+      price = auto_price(s, &p->at, to == TIER_closed);
+    p->unfit = price.status == PRICE_unfit;
   }
   // The choice ended before its table was made.
   if (price.status == PRICE_refused && choice_ends(s->o, all)) {

@@ -38,6 +38,7 @@ typedef struct Priced {
   int lender;       // the table that it borrowed from; -1: none
   bool out;         // the bound proves that it lacks memory
   bool dropped;     // it lacks memory, or is refused, by tables or an estimate
+  bool unfit;       // it lacks memory by its own table
   bool lacks;       // it lacks memory, if it was asked for beside the heap
   bool built;
   bool dealt_again; // as its first deal did not fit when it was built

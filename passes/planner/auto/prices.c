@@ -36,8 +36,9 @@ struct Prices {
   Tables *tables;
   Lenders lenders;
   Stop stop;
-  bool deals_layers; // the texts of plans have deals of layers
-  const bool *words; // by unit: it has tables of words; NULL: they cannot be spread over stages
+  bool deals_layers;  // the texts of plans have deals of layers
+  bool refuses_deals; // or none can have them
+  const bool *words;  // by unit: it has tables of words; NULL: they cannot be spread over stages
   LevelPair level[N_RECOMPUTE_LEVELS]; // of the first point with the level; or NULL
 };
 
@@ -57,6 +58,11 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
   p->tables = tables_new(front, &t, a);
   p->words = units_of_words(tables_blocks(p->tables), a);
   return p;
+}
+
+void prices_refuse_deals(Prices *p) {
+  p->deals_layers = false;
+  p->refuses_deals = true;
 }
 
 void prices_free(Prices *p) {
@@ -88,6 +94,7 @@ static PriceStatus find_interlaced(const Prices *p, const Point *at, const UnitC
 static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts *units,
                               Borders borders, double memory, bool timeline, bool improve,
                               Price *out) {
+  if (at->fewest && p->refuses_deals) return PRICE_refused;
   Arena *scratch = arena_new();
   UnitCosts own = costs_between(units, borders, scratch);
   DealProblem problem = {.units = &own,
@@ -238,14 +245,16 @@ static void make_lender(Prices *p, const Point *at) {
   int64_t near = (int64_t)at->tensor * at->experts, parts = p->o->ranks / near;
   int64_t enough = (int64_t)ENOUGH_NODES * p->o->cluster->per_node / near;
   int64_t replicas = parts / 2;
-  if (replicas > enough) replicas = enough > 2 ? enough : 2;
-  int64_t slices = replicas ? parts / replicas : 0;
+  if (replicas > enough) replicas = enough;
+  if (replicas < 2) replicas = 2;
+  int64_t slices = parts / replicas;
+  if (slices < 2 && parts >= 2 && at->micro_batches > 1) slices = 2;
   // Parts that have rows.
   while (slices > 2 && p->o->batch % (replicas * at->experts * slices) != 0)
     slices /= 2;
   while (replicas > 2 && p->o->batch % (replicas * at->experts * slices) != 0)
     replicas /= 2;
-  if (replicas < 2 || slices < (at->micro_batches > 1 ? 2 : 1)) return;
+  if (parts < 2 || slices < (at->micro_batches > 1 ? 2 : 1)) return;
   Point q = *at;
   q.stages = q.chunks = q.context = 1;
   q.zero = at->zero > 1 ? 1 : at->zero;
@@ -305,13 +314,20 @@ double prices_level_part(const Prices *p, RecomputeLevel level) {
   return without > 0 ? fmin(with / without, 1) : 0;
 }
 
-// The number of the nearest table, of which one is made if there is none; -1: none can be made.
-static int need_lender(Prices *p, const Point *at) {
+// Whether the table has the point's collectives within layers: one of fewer tensor ranks bounds its
+// kernels alone.
+static bool is_inner(const Lender *l, const Point *at) {
+  return l->at.tensor == at->tensor && l->at.inner == at->inner;
+}
+
+// The number of the nearest table, of which one is made if there is none, or if the only one is
+// `before` and another may be nearer; -1: none can be made.
+static int need_lender(Prices *p, const Point *at, int before) {
   Point plain = *at;
   plain.recompute = RECOMPUTE_none;
   plain.fewest = false;
   int i = find_lender(p, &plain);
-  if (i >= 0) return i;
+  if (i >= 0 && (i != before || is_inner(&p->lenders.at[i], at))) return i;
   make_lender(p, &plain);
   i = find_lender(p, &plain);
   // Points with more stages than units have no price by tables.
@@ -328,7 +344,7 @@ static double bound_parts(const Prices *p, const Lender *l, const Point *at) {
 }
 
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
-  int i = need_lender(p, at), before = *from;
+  int before = *from, i = need_lender(p, at, before);
   if (i < 0 || i == before) return PRICE_unknown;
   const Lender lender = p->lenders.at[i], *l = &lender;
   *from = i;

@@ -43,6 +43,9 @@ typedef struct Price {
 // Whether the model has a unit for each stage and chunk: else the price is PRICE_unknown.
 bool prices_has_units(const Prices *p, const Point *at);
 
+// Plans have no deals in their texts from now on: the passes found other layers than the units are.
+void prices_refuse_deals(Prices *p);
+
 // With `timeline` also the seconds.
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out);
 
