@@ -27,10 +27,17 @@ bool can_lend(const Lender *l, const Point *at) {
          at->tensor % from->tensor == 0 && row_parts(from) <= row_parts(at);
 }
 
-bool is_nearer(const Lender *l, const Lender *than) {
+bool lends_sums(const Lender *l, const Point *at) {
+  const Point *from = &l->at;
+  return from->tensor == at->tensor && from->context == at->context &&
+         from->experts == at->experts && from->replicas > 1 && at->replicas % from->replicas == 0;
+}
+
+bool is_nearer(const Lender *l, const Lender *than, const Point *at) {
   if (l->at.context != than->at.context) return l->at.context > than->at.context;
   if (l->at.tensor != than->at.tensor) return l->at.tensor > than->at.tensor;
-  return row_parts(&l->at) > row_parts(&than->at);
+  if (row_parts(&l->at) != row_parts(&than->at)) return row_parts(&l->at) > row_parts(&than->at);
+  return lends_sums(l, at) && (!lends_sums(than, at) || l->at.replicas > than->at.replicas);
 }
 
 // The point's share of the lender's work of a micro-batch.
@@ -46,7 +53,8 @@ static double sums_share(const Lender *l, const Point *at, const StepWork *w, co
     from += l->table->costs.at[i].sums;
   // Of experts there are none without replicas.
   if (at->replicas == 1 || from <= 0) return 0;
-  return (at->zero ? 1 : 2) * to / from;
+  double share = (at->zero ? 1 : 2) * to / from;
+  return lends_sums(l, at) ? fmax(share, 1) : share;
 }
 
 static double update_share(const Lender *l, const Point *at) {
@@ -119,6 +127,8 @@ double borrow_seconds(const Lender *l, const Point *at, const StepWork *w, const
     if (at->zero > 2) bytes += 2 * m * w->low_weights;
     int near = at->tensor * at->context * at->experts;
     double traffic = ring_seconds(c, own_weights(w, at, bytes) / at->tensor, at->replicas, near);
+    // They take as long as those of ZeRO-1 at least; other buckets may need half of the steps.
+    if (lends_sums(l, at)) traffic = fmax(traffic, sums / 2);
     return fmax(loop, traffic) + update;
   }
   // One micro-batch: sums run beside backward.

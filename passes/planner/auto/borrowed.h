@@ -14,7 +14,8 @@
 //     layers    many ranks or more, each of which has as long a way
 //     sums      over replicas: the bytes of all gradients at the full speed of the links, without
 //               latencies and without the gathers of ZeRO: the term `after` of bounds.h, shared by
-//               units as the lender's are
+//               units as the lender's are; and the lender's own, if they are over fewer replicas at
+//               the same distance: a ring of more has more steps, and each rank sends no less
 //     update    kernels of a share, as above
 //
 // A lender without collectives that the point lacks is all that can_lend asks for. Each figure of a
@@ -41,7 +42,10 @@ typedef Vec(Lender) Lenders;
 // Whether the table bounds the point's costs.
 bool can_lend(const Lender *l, const Point *at);
 // Whether `l` is nearer to the point than `than`, if both can lend.
-bool is_nearer(const Lender *l, const Lender *than);
+bool is_nearer(const Lender *l, const Lender *than, const Point *at);
+
+// Whether the point's sums take the lender's seconds at least.
+bool lends_sums(const Lender *l, const Point *at);
 
 // The costs of the units of a point with stages.
 UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, const Cluster *c,

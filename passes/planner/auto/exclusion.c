@@ -68,6 +68,16 @@ static const char *exclude_bound(AutoSearch *s, const Bound *b) {
   return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b->seconds));
 }
 
+// Returns the bound of a plan without stages by the table of another point, if it is so slow that
+// no search which improves it is as good; 0: it may not be, or there is no such table.
+static double slow_by_bound(AutoSearch *s, const Point *p, double worth) {
+  int lender = -1;
+  double least;
+  if (!s->goes_first || !s->prices || auto_is_small(s) || p->stages > 1) return 0;
+  PriceStatus status = prices_borrow(s->prices, p, &lender, &least);
+  return status == PRICE_known && least > SEARCHED * worth ? least : 0;
+}
+
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   Point p;
   Bound b;
@@ -83,6 +93,11 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     // Such plans differ from named ones in a few layers.
     if (p.stages == 1 && !has_point(s, &p) && has_slow_ones(s, worth))
       return exclude_slow(s, worth);
+    double slow = slow_by_bound(s, &p, worth);
+    if (slow > 0) {
+      auto_note_one_stage(s, slow);
+      return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * slow));
+    }
     if (s->goes_first) price = auto_price(s, &p, false);
     // Searches are judged by seconds of named plans, also by one that is only priced, or does not
     // fit.

@@ -233,7 +233,7 @@ static int find_lender(const Prices *p, const Point *at) {
   int best = -1;
   for (int i = 0; i < p->lenders.n; i++) {
     const Lender *l = &p->lenders.at[i];
-    if (can_lend(l, at) && (best < 0 || is_nearer(l, &p->lenders.at[best]))) best = i;
+    if (can_lend(l, at) && (best < 0 || is_nearer(l, &p->lenders.at[best], at))) best = i;
   }
   return best;
 }
