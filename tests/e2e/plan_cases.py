@@ -122,6 +122,7 @@ PLANS = [
     ("pp_zb_h1:2:2=2,recompute:2@1-2=1", ["gpt"], [2], ["--micro-batches", 4], [MOVE]),
     ("pp:1:3=2", ["bert"], [2], ["--micro-batches", 4], [MOVE]),  # parts of its two layers
     ("pp_interleaved:1:1:3:1=2", ["gpt"], [2], ["--micro-batches", 4], [MOVE]),
+    ("pp:1:3=2,recompute=1", ["bert"], [2], ["--micro-batches", 4], [MOVE]),  # a layer is recomputed on two stages
     ("pp_zb_h1:3:1=2,dp=2", ["bert"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("search=4,recompute=1", ["gpt", "axial"], [4], FAST, []),
     (CHEAPEST, ["gpt", "wide"], [4, 2], FAST, []),

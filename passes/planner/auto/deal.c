@@ -111,7 +111,9 @@ bool find_recompute(const Dealer *d, int first, int last, Held held, const Worki
                     Recompute *out) {
   const Sums *s = &d->sum;
   RecomputeLevel base = base_level(d->p);
-  double bytes = lasting_bytes(d, first, last) + held_bytes(held, s->kept, s->waiting, first, last);
+  double bytes = lasting_bytes(d, first, last) +
+                 held_bytes(held, s->kept, s->waiting, first, last) +
+                 held.before * unit_at(d, first)->entry;
   double limit = d->p->memory * (1 + 1e-9);
   double updating = s->updating[last] - s->updating[first];
   if (lasting_bytes(d, first, last) + updating > limit) return false;
@@ -155,8 +157,8 @@ static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   if (!find_recompute(d, first, last, held, &w, &r)) return false;
   deal->level[stage] = r.level;
   deal->recomputed[stage] = r.units;
-  double looping =
-      held_bytes(held, d->sum.kept, d->sum.waiting, first, last) - r.saved + w.of[r.level];
+  double looping = held_bytes(held, d->sum.kept, d->sum.waiting, first, last) - r.saved +
+                   held.before * unit_at(d, first)->entry + w.of[r.level];
   deal->bytes[stage] =
       lasting_bytes(d, first, last) + fmax(looping, d->sum.updating[last] - d->sum.updating[first]);
   return true;
@@ -192,7 +194,7 @@ static double share_bytes(const Dealer *d, Deal *deal, Shared *s, int n) {
     for (int u = first; u < last; u++)
       add_working(d, &w, u);
     deal->level[k] = level;
-    kept[i] = d->sum.kept[last] - d->sum.kept[first];
+    kept[i] = d->sum.kept[last] - d->sum.kept[first] + unit_at(d, first)->entry;
     if (level != base) {
       kept[i] -= d->sum.saved[level][end] - d->sum.saved[level][first];
       s->again += d->sum.again[level][end] - d->sum.again[level][first];
@@ -266,7 +268,7 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
       at[i].backward += x->backward + (level == RECOMPUTE_none ? 0 : x->again[level]);
       at[i].weight_grad += x->weight_grad;
       at[i].working = fmax(at[i].working, fmax(x->working[0], back));
-      at[i].kept += x->kept[level];
+      at[i].kept += x->kept[level] + (u == d->first[i] ? x->entry : 0);
       at[i].waiting += waiting_bytes(x, level);
       at[i].lasting += x->lasting;
       at[i].updating += x->updating;

@@ -19,7 +19,7 @@ enum { IMPROVED = 100 }; // timelines of a deal that is compiled
 #define LENT_BYTES   1.1
 #define LENT_SECONDS 0.99
 #define LEAST_AGAIN  0.9   // of a table's recomputation by that of another shape
-#define TEXT         1.01  // of the best deal of units, at most: one in the plan's text
+#define TEXT         1.1   // of the best deal of units, at most: one in the plan's text
 #define WHOLE        1.002 // of the best deal of parts of layers, at most: one of whole layers
 
 // Tables of a shape without recomputation, and at a level. The level changes about the same part of
@@ -89,6 +89,22 @@ static PriceStatus find_interlaced(const Prices *p, const Point *at, const UnitC
                                                                             : PRICE_unfit;
 }
 
+// The costs if all layers are recomputed: a stage that begins within one keeps its input, which has
+// as many bytes as that of a layer.
+static UnitCosts with_entries(const UnitCosts *units, Arena *a) {
+  UnitCost *unit = arena_array(a, UnitCost, units->n);
+  double input = 0;
+  for (int i = 0; i < units->n; i++) {
+    bool within = i && units->at[i].layer && units->at[i].layer == units->at[i - 1].layer;
+    unit[i] = units->at[i];
+    if (!within) input = unit[i].kept[RECOMPUTE_none];
+    if (within) unit[i].entry = fmax(0, input - unit[i].kept[RECOMPUTE_none]);
+  }
+  UnitCosts out = *units;
+  out.at = unit;
+  return out;
+}
+
 // Prices the best deal whose stages end at such borders, and finds its text unless they are of
 // units.
 static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts *units,
@@ -97,6 +113,7 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
   if (at->fewest && p->refuses_deals) return PRICE_refused;
   Arena *scratch = arena_new();
   UnitCosts own = costs_between(units, borders, scratch);
+  if (at->recompute == RECOMPUTE_layer && !at->fewest) own = with_entries(&own, scratch);
   DealProblem problem = {.units = &own,
                          .kind = point_schedule(at),
                          .stages = at->stages,
@@ -129,14 +146,11 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
 static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
                              double memory, bool timeline, bool text, Price *out) {
   if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
-  // Backward recomputes a layer on one stage.
-  bool whole_only = at->recompute == RECOMPUTE_layer;
   if (at->fewest) return price_deal(p, at, units, BORDER_layers, memory, timeline, text, out);
   PriceStatus status = price_deal(p, at, units, BORDER_units, memory, timeline, false, out);
   if (status != PRICE_known || !timeline || !p->deals_layers) return status;
   Price parts = {0}, whole = {0}, *best = NULL;
-  if (!whole_only &&
-      price_deal(p, at, units, BORDER_parts, memory, true, text, &parts) == PRICE_known)
+  if (price_deal(p, at, units, BORDER_parts, memory, true, text, &parts) == PRICE_known)
     best = &parts;
   if (price_deal(p, at, units, BORDER_layers, memory, true, text, &whole) == PRICE_known &&
       (!best || whole.seconds <= best->seconds * WHOLE))

@@ -28,6 +28,9 @@ typedef struct UnitCost {
   double again[N_RECOMPUTE_LEVELS]; // additional seconds in backward, if it is recomputed so far
   // Bytes saved from forward to backward, per micro-batch: its input included, its output not.
   double kept[N_RECOMPUTE_LEVELS];
+  // Further ones if a stage begins with it: its input, within a layer that is recomputed as a
+  // whole.
+  double entry;
   // Bytes per micro-batch from backward to the gradients of weights, if these run later: what they
   // read, which is a part of what is kept, and gradients.
   double waiting;
