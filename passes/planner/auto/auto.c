@@ -219,7 +219,7 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   vec_push(s->a, all, c);
   keep_best(s, &made, all->n - 1);
   // A plan with a deal in its text may be one without it, which `place` deals.
-  if (!c.made && !c.stopped && p->plan) {
+  if (!c.made && !c.stopped && !c.needs_less && p->plan) {
     prices_refuse_deals(s->prices);
     p->built = false;
     p->tier = TIER_closed;
