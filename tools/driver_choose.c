@@ -245,8 +245,14 @@ static void show_progress(void *context, const Candidate *c, double bound) {
   fflush(stderr);
 }
 
-// Says how much better another plan could be. A percentage is rounded up.
-static void say_certificate(const Certificate *c, const char *plan, int64_t micro_batches) {
+// "better", or "more than 9 % better".
+static const char *say_better(Arena *a, double percent, int digits) {
+  return percent > 0 ? str_format(a, "more than %.*f %% better", digits, percent) : "better";
+}
+
+// Says how much better another plan could be. Percentages of bounds are rounded up.
+static void say_certificate(Arena *a, const Certificate *c, const char *plan,
+                            int64_t micro_batches) {
   if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
   if (!c->points || c->best <= 0 || c->bound <= 0) return;
   double least = c->priced > 0 && c->priced < c->best ? c->priced : c->best;
@@ -256,12 +262,13 @@ static void say_certificate(const Certificate *c, const char *plan, int64_t micr
   if (c->unpriced)
     fprintf(stderr, "%d that may be better have no price, ", c->unpriced);
   else
-    fprintf(stderr, "none is priced more than %.1f %% better, ", 100 * (1 - least / c->best));
+    fprintf(stderr, "none is priced %s, ",
+            say_better(a, round(1e3 * (1 - least / c->best)) / 10, 1));
   double gap = ceil(100 * (1 - c->bound / c->best));
   double tabled = ceil(100 * (1 - c->tabled / c->best));
   if (c->tables && tabled < gap)
-    fprintf(stderr, "none can be more than %.0f %% better by the tables of its layers, ", tabled);
-  fprintf(stderr, "and none can be more than %.0f %% better%s\n", gap,
+    fprintf(stderr, "none can be %s by the tables of its layers, ", say_better(a, tabled, 0));
+  fprintf(stderr, "and none can be %s%s\n", say_better(a, gap, 0),
           c->stopped ? " (the search ended early)" : "");
 }
 
@@ -366,7 +373,8 @@ static bool note_open(Common *common, const ChooseOptions *o, const Candidates *
   seen->choosing = clock_seconds() - common->start;
   if (s->run.time_passes) fprintf(stderr, "%10.4f seconds  choose\n", seen->choosing);
   if (*chosen >= 0)
-    say_certificate(&seen->certificate, all->at[*chosen].plan, all->at[*chosen].micro_batches);
+    say_certificate(common->a, &seen->certificate, all->at[*chosen].plan,
+                    all->at[*chosen].micro_batches);
   // The lack of a plan that fits is an error here if some candidate could be compiled.  If none
   // could, for annotations, a single rank or a mistake in the model, compilation reports the
   // reason.
