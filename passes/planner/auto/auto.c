@@ -196,6 +196,35 @@ static void improve_deal(AutoSearch *s, Priced *p) {
   p->plan = price.plan;
 }
 
+// The candidate with that plan; NULL: it was not compiled.
+static const Candidate *find_same(const Candidates *all, const char *plan, int64_t micro_batches) {
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    bool compiled = !c->excluded && !c->stopped;
+    if (compiled && c->micro_batches == micro_batches && str_equal(c->plan, plan)) return c;
+  }
+  return NULL;
+}
+
+// Compiles the point's plan, unless another point has the same: a deal in which no layer is
+// recomputed. False: the choice ended meanwhile.
+static bool make_plan(AutoSearch *s, Candidate *c, Candidates *all) {
+  const Candidate *same = find_same(all, c->plan, c->micro_batches);
+  if (same) {
+    *c = *same;
+    s->n_same++;
+    return true;
+  }
+  Kept made = {0};
+  bool keeps = s->o->run && !auto_is_small(s);
+  candidate_make(s->model, s->o, s->a, c, keeps ? &made : NULL);
+  s->n_built += !c->stopped;
+  s->n_failed += !c->made && !c->stopped;
+  vec_push(s->a, all, *c);
+  keep_best(s, &made, all->n - 1);
+  return !c->stopped;
+}
+
 // Builds the point's plan.
 static void build_point(AutoSearch *s, int i, Candidates *all) {
   Priced *p = &s->points.at[i];
@@ -205,19 +234,7 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   c.worth = least_fitting(all);
   c.priced = p->seconds;
   c.priced_bytes = p->bytes;
-  p->built = true;
-  s->n_built++;
-  Kept made = {0};
-  bool keeps = s->o->run && !auto_is_small(s);
-  candidate_make(s->model, s->o, s->a, &c, keeps ? &made : NULL);
-  if (c.stopped) {
-    p->built = false;
-    s->n_built--;
-  } else {
-    s->n_failed += !c.made;
-  }
-  vec_push(s->a, all, c);
-  keep_best(s, &made, all->n - 1);
+  p->built = make_plan(s, &c, all);
   // A plan with a deal in its text may be one without it, which `place` deals.
   if (!c.made && !c.stopped && !c.needs_less && p->plan) {
     prices_refuse_deals(s->prices);
@@ -337,7 +354,7 @@ void auto_build(AutoSearch *s, Candidates *all) {
   bool small = auto_is_small(s);
   // Of a small model each point may be compiled with every recomputation.
   int most = small ? MOST_SMALL * (s->n_recomputed ? N_RECOMPUTE_LEVELS : 1) : MOST_BUILT;
-  while (s->n_heap && s->n_built < most && !choice_ends(s->o, all)) {
+  while (s->n_heap && s->n_built + s->n_same < most && !choice_ends(s->o, all)) {
     double best = least_fitting(all), err = fmax(s->err, ERR);
     bool ends = best > 0 && best <= auto_key(s, &s->points.at[s->heap[0]]) * (1 - err);
     if (ends && !small) break;

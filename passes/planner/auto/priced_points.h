@@ -59,6 +59,7 @@ struct AutoSearch {
   bool goes_first;  // before candidates without stages
   double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
   int n_recomputed; // points that were added
+  int n_same;       // points whose plan was built for another one
   int n_impossible, n_unlikely, n_refused, n_estimated, n_built, n_failed, n_excluded;
 };
 
