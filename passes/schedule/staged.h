@@ -38,7 +38,7 @@ typedef struct StagedBlock {
 
 typedef struct StagedTimeline {
   double makespan;
-  double *peak;       // per device: the most of `kept` at a time
+  double *peak;       // per device: the most of `kept` at a time; of interleaved, of each stage
   int *at;            // the blocks of device d, in order: block[at[d] … at[d + 1]]
   StagedBlock *block; //
 } StagedTimeline;

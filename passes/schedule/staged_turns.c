@@ -1,12 +1,16 @@
 // Timelines of interleaved, whose order is complete: each device runs its own list.
+//
+// A stage has memory of its own for each of its micro-batches that are in flight together, which
+// other stages of the device do not use meanwhile: it needs the most of each of them.
 
 #include <math.h>
 
+#include "schedule/names.h"
 #include "staging.h"
 
 typedef struct Turns {
   int at; // position in the device's list, of slots: two for each k, a forward and a backward
-  double free, held;
+  double free;
 } Turns;
 
 bool slot_block(const Staged *s, int device, int slot, bool *back, int *stage, int *micro_batch) {
@@ -36,6 +40,7 @@ void run_interleaved(Arena *a, const Staged *s, const StagedStage *stage, Staged
   for (int64_t i = 0; i < (int64_t)(last + 1) * m; i++)
     sent[0][i] = sent[1][i] = -1;
   Turns *turns = arena_array(a, Turns, p);
+  int *held = arena_array(a, int, last + 1), *most = arena_array(a, int, last + 1);
   *out = timeline_new(a, s);
   for (bool moved = true; moved;) {
     moved = false;
@@ -55,8 +60,11 @@ void run_interleaved(Arena *a, const Staged *s, const StagedStage *stage, Staged
         timeline_add(out, d, (StagedBlock){back ? WORK_B : WORK_F, k, x, end});
         turns[d].free = end;
         out->makespan = fmax(out->makespan, end);
-        turns[d].held += back ? -stage[k].kept : stage[k].kept;
-        out->peak[d] = fmax(out->peak[d], turns[d].held);
+        held[k] += back ? -1 : 1;
+        if (held[k] > most[k]) {
+          most[k] = held[k];
+          out->peak[d] += stage[k].kept;
+        }
         moved = true;
       }
     }
@@ -77,13 +85,17 @@ double staged_peak(StagedKind kind, int n_devices, int chunks, int n_micro_batch
   s.n_micro_batches = n_micro_batches;
   int groups = (n_micro_batches + n_devices - 1) / n_devices;
   if (groups > 4) s.n_micro_batches = 4 * n_devices;
-  double held = 0, most = 0;
+  int held[SCHEDULE_CHUNKS] = {0}, most[SCHEDULE_CHUNKS] = {0};
+  double sum = 0;
   for (int slot = 0; slot < slots_of(&s, device); slot++) {
     bool back;
     int stage, micro_batch;
     if (!slot_block(&s, device, slot, &back, &stage, &micro_batch)) continue;
-    held += (back ? -1 : 1) * kept[stage / n_devices];
-    most = fmax(most, held);
+    int chunk = stage / n_devices;
+    held[chunk] += back ? -1 : 1;
+    if (held[chunk] <= most[chunk]) continue;
+    most[chunk] = held[chunk];
+    sum += kept[chunk];
   }
-  return most;
+  return sum;
 }

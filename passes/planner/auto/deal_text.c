@@ -82,13 +82,15 @@ static const char *recompute_text(const DealProblem *p, const Deal *d, Arena *a)
 }
 
 const char *deal_text(const char *plan, const DealProblem *p, const Deal *d, Arena *a) {
-  int name = (int)strcspn(plan, "=,");
+  // Without the number of chunks, which that of numbers says.
+  int name = (int)strcspn(plan, ":=,");
+  const char *rest = plan + strcspn(plan, "=,");
   const char *stages = p->stages > 1 ? stage_numbers(p, d, a) : "";
   const char *recomputed = recompute_text(p, d, a);
   if (!stages || !recomputed) return NULL;
   // The plan's only axis needs its size beside another one.
-  bool sized = plan[name] == '=';
+  bool sized = *rest == '=';
   const char *size = sized ? "" : str_format(a, "=%d", p->stages);
   if (p->stages == 1) return str_format(a, "%s%s", plan, recomputed);
-  return str_format(a, "%.*s%s%s%s%s", name, plan, stages, size, plan + name, recomputed);
+  return str_format(a, "%.*s%s%s%s%s", name, plan, stages, size, rest, recomputed);
 }

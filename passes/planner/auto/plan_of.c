@@ -5,6 +5,7 @@
 //     one stage, 8 replicas                               dp
 //     2 stages, 4 replicas, 8 ranks of experts            pp=2,dp=4,ep=8
 //     8 stages, layers recomputed                         pp=8,recompute=1
+//     4 ranks with 3 stages each, interleaved             pp_interleaved:3
 
 #include <limits.h>
 #include <stdlib.h>
@@ -34,7 +35,9 @@ const char *point_plan(Arena *a, const Point *p) {
   const struct {
     const char *program;
     int size;
-  } axis[] = {{stages_program[p->kind], p->stages},
+  } axis[] = {{p->chunks > 2 ? str_format(a, "%s:%d", stages_program[p->kind], p->chunks)
+                             : stages_program[p->kind],
+               p->stages},
               {replicas_program[p->zero], p->replicas},
               {p->capacity ? str_format(a, "ep:%d", p->capacity) : experts_program[0], p->experts},
               {context_program[p->along], p->context},
@@ -70,12 +73,12 @@ static int find_name(const char *const *names, int n_names, const char *name, si
   return -1;
 }
 
-// A program of a plan's text: "zero1=16", "ep:150=8", "sp".
+// A program of a plan's text: "zero1=16", "ep:150=8", "pp_interleaved:3=8", "sp".
 typedef struct PlanProgram {
   const char *name;
-  size_t n;     // bytes of the name
-  int capacity; // of expert ranks; 0: no number after the name
-  int size;     // ranks; 0: those that the others leave
+  size_t n;   // bytes of the name
+  int number; // after the name: capacity of expert ranks, chunks of interleaved stages; 0: none
+  int size;   // ranks; 0: those that the others leave
 } PlanProgram;
 
 // Reads a number of at least 1. *at: the byte after it.
@@ -87,13 +90,13 @@ static bool read_number(const char **at, int *out) {
   return number >= 1 && number <= INT_MAX;
 }
 
-// Reads a program:  name [":" capacity] ["=" size] ("," | end).  *at: the next one.
+// Reads a program:  name [":" number] ["=" size] ("," | end).  *at: the next one.
 static bool read_program(const char **at, PlanProgram *out) {
   *out = (PlanProgram){.name = *at, .n = strcspn(*at, ":=,")};
   *at += out->n;
   if (**at == ':') {
     ++*at;
-    if (!read_number(at, &out->capacity)) return false;
+    if (!read_number(at, &out->number)) return false;
   }
   if (**at == '=') {
     ++*at;
@@ -108,7 +111,7 @@ static bool read_program(const char **at, PlanProgram *out) {
 static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches, Point *out,
                          bool *in_order) {
   Point p = {.stages = 1, .replicas = 1, .tensor = 1, .context = 1, .experts = 1, .chunks = 1};
-  int kind = 0, zero = 0, expert = 0, along = 0, inner = 0;
+  int kind = 0, zero = 0, expert = 0, along = 0, inner = 0, chunks = 2;
   const struct {
     const char *const *program;
     int n, *number, *size;
@@ -128,7 +131,7 @@ static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches,
     // Recomputation of all layers has an axis of size 1.
     int level = 1 + find_name(recompute_program + 1, N_RECOMPUTE_LEVELS - 1, q.name, q.n);
     if (level > RECOMPUTE_none) {
-      if (p.recompute > RECOMPUTE_none || q.size != 1 || q.capacity) return false;
+      if (p.recompute > RECOMPUTE_none || q.size != 1 || q.number) return false;
       p.recompute = (RecomputeLevel)level;
       continue;
     }
@@ -139,8 +142,11 @@ static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches,
     *axis[k].number = number;
     *in_order &= k > last;
     last = k;
-    if (q.capacity && axis[k].size != &p.experts) return false;
-    if (q.capacity) p.capacity = q.capacity;
+    int *own = axis[k].size == &p.experts              ? &p.capacity
+               : number == POINT_interleaved && k == 0 ? &chunks
+                                                       : NULL;
+    if (q.number && !own) return false;
+    if (q.number) *own = q.number;
     if (q.size ? left % q.size != 0 : open != NULL) return false;
     if (!q.size) open = axis[k].size;
     if (q.size) left /= *axis[k].size = q.size;
@@ -152,7 +158,8 @@ static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches,
   p.zero = zero;
   p.along = (PointContext)along;
   p.inner = (PointInner)inner;
-  p.chunks = p.kind == POINT_interleaved ? 2 : 1;
+  p.chunks = p.kind == POINT_interleaved ? chunks : 1;
+  if (chunks < 2) return false;
   *out = p;
   return true;
 }

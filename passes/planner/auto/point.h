@@ -40,7 +40,7 @@ typedef struct Point {
   int stages, replicas, tensor, context, experts;
   int64_t micro_batches;
   PointKind kind;     // of the schedule; POINT_1f1b with one stage
-  int chunks;         // of the model on each rank: 2 if interleaved, else 1
+  int chunks;         // of the model on each rank: 2 or more if interleaved, else 1
   PointInner inner;   // POINT_sp with one tensor rank
   int zero;           // the parts of the training state that replicas share: 0 to 3, as in ZeRO
   PointContext along; // POINT_cp with one context rank

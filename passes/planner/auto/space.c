@@ -19,12 +19,22 @@ static bool can_interlace(const SpaceOptions *o, const Point *p) {
   return has_vocabulary(&o->has) && p->context == 1 && p->inner != POINT_vp && p->stages < o->units;
 }
 
+// Chunks of each kind of schedule, which is tried with each number of them.
+static const struct {
+  PointKind kind;
+  int chunks;
+} schedules[] = {{POINT_1f1b, 1},        {POINT_zb_h1, 1},       {POINT_zb_h2, 1},
+                 {POINT_interleaved, 2}, {POINT_interlaced, 1},  {POINT_interleaved, 3},
+                 {POINT_interleaved, 4}, {POINT_interleaved, 6}, {POINT_interleaved, 8}};
+enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
+
 // Adds the point with each kind of schedule that its numbers allow.
 static void add_kinds(const SpaceOptions *o, Arena *a, const Point *p, Points *out) {
-  for (int kind = 0; kind < N_POINT_KINDS; kind++) {
+  for (int i = 0; i < N_SCHEDULES; i++) {
+    PointKind kind = schedules[i].kind;
     Point q = *p;
-    q.kind = (PointKind)kind;
-    q.chunks = kind == POINT_interleaved ? 2 : 1;
+    q.kind = kind;
+    q.chunks = schedules[i].chunks;
     // Other kinds than 1F1B gain in full stages alone.
     if (kind != POINT_1f1b && (q.stages == 1 || q.micro_batches < q.stages)) continue;
     // Chunks run in rounds of as many micro-batches as there are stages.

@@ -66,14 +66,21 @@ static void find_units(Reader *r) {
   }
 }
 
-// The first unit that reads the value in forward; -1: none.
+static bool loops(const Reader *r, const Op *op) {
+  return r->part[op->id] == STEP_micro;
+}
+
+// The first unit that reads the value in forward, or else in a slice, as the fused loss does its
+// weight; -1: none.
 static int first_unit(const Reader *r, const Value *v) {
-  int first = -1;
+  int first = -1, any = -1;
   for_each_use(u, v) {
-    if (!u->user || u->user->part != PART_forward) continue;
-    if (first < 0 || unit_of(r, u->user) < first) first = unit_of(r, u->user);
+    if (!u->user) continue;
+    int unit = unit_of(r, u->user);
+    if (loops(r, u->user) && (any < 0 || unit < any)) any = unit;
+    if (u->user->part == PART_forward && (first < 0 || unit < first)) first = unit;
   }
-  return first;
+  return first < 0 ? any : first;
 }
 
 // Finds the units of weights and states.  A weight that forward reads as a copy is of the copy's
@@ -102,10 +109,6 @@ static WorkKind kind_of(const Reader *r, const Op *op) {
   int segment = r->segments.of[op->id];
   if (segment) return r->segments.at[segment - 1].kind;
   return op->part == PART_forward ? WORK_F : WORK_B;
-}
-
-static bool loops(const Reader *r, const Op *op) {
-  return r->part[op->id] == STEP_micro;
 }
 
 // -- Seconds -----------------------------------------------------------------------------------
@@ -338,7 +341,7 @@ static void read_weights(const Reader *r) {
     for_each_use(u, p)
       if (u->user && u->user->part == PART_forward && unit_of(r, u->user) > last)
         last = unit_of(r, u->user);
-    if (last < 0) continue;
+    if (first < 0 || last < 0) continue;
     r->out->unit[first].weights += (double)type_count(p->type);
     if (first == last || last != r->b->n_units - 1) continue;
     r->out->tied += (double)type_count(p->type);
@@ -394,8 +397,8 @@ bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target
   bool ok = step_timeline(m, c, target, r.a, &t);
   if (ok) {
     find_units(&r);
-    find_params(&r);
     r.part = graph_step_parts(r.g, r.a);
+    find_params(&r);
     r.segments = segments_find(r.g, true, false, r.a);
     r.slice = module_slices(m) > 1;
     r.border = graph_end(r.g);
