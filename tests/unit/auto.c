@@ -552,6 +552,10 @@ static void the_best_of_random_models_is_found(void **state) {
 // The text of every point is read back as that point.
 static void texts_of_points_are_read_back(void **state) {
   (void)state;
+  Point of;
+  assert_true(point_of_plan("pp_interleaved:3=4,dp=2", 8, 4, &of) && of.chunks == 3);
+  assert_false(point_of_plan("pp_interleaved:1=4,dp=2", 8, 4, &of));
+  assert_false(point_of_plan("pp_interleaved:3:3:3:3=2,dp=4", 8, 4, &of));
   static const ModelFeatures has[] = {
       {0},
       {.experts = 8, .expert_weights = 1e6},
@@ -565,7 +569,7 @@ static void texts_of_points_are_read_back(void **state) {
     SpaceOptions space = {48, 96, 0, 8, 48, has[k], k % 2 ? 150 : 0};
     space_list(&space, a, &points);
     assert_true(points.n > 100);
-    int experts = 0, ring = 0, all_to_all = 0, words = 0, interlaced = 0;
+    int experts = 0, ring = 0, all_to_all = 0, words = 0, interlaced = 0, chunks = 0;
     for (int i = 0; i < points.n; i++) {
       Point *p = &points.at[i], q;
       p->recompute = (RecomputeLevel)(i % N_RECOMPUTE_LEVELS);
@@ -579,7 +583,9 @@ static void texts_of_points_are_read_back(void **state) {
       all_to_all += p->along == POINT_cp_a2a;
       words += p->inner == POINT_vp;
       interlaced += p->kind == POINT_interlaced;
+      chunks += p->chunks == 4;
     }
+    assert_true(chunks > 0);
     assert_int_equal(experts > 0, has[k].experts > 0);
     assert_int_equal(ring > 0, has[k].tokens == 8192 && !has[k].masked);
     assert_int_equal(all_to_all > 0, has[k].tokens == 8192);
