@@ -2,16 +2,16 @@
 //
 // The blocks on a mesh form a binary tree over time. A node has the bytes of all blocks that are
 // alive at some time of it (`any`), and of those alive at all its times (`whole`), as spans: bytes
-// of touching blocks are one span. A leaf has a few times, and lists the other blocks one by one.
+// of touching blocks are one span.
 //
-//     times 0-31    any                         a live range 12-31 is in `whole` of the right half,
-//     0-15  16-31   any, whole                  and among the blocks of the left leaf
+//     times 0-31    any                         a live range 12-31 is in `whole` of 16-31 and of
+//     0-15  16-31   any, whole                  12-15, and in `any` of all nodes around these
 //
-// gaps_best takes `any` of the largest nodes within the live range, `whole` of the nodes around
-// them, and the blocks of at most two leaves. Their spans are merged in the order of offsets, and
-// the smallest gap that is large enough is the result. The saved activations of all layers are
-// adjacent, and so one span of a node; the temporaries of all layers have the same few offsets. So
-// the time of a query grows with the tree's height, and hardly with the number of layers.
+// gaps_best takes `any` of the largest nodes within the live range, and `whole` of the nodes around
+// them. Their spans are merged in the order of offsets, and the smallest gap that is large enough
+// is the result. The saved activations of all layers are adjacent, and so one span of a node; the
+// temporaries of all layers have the same few offsets. So the time of a query grows with the tree's
+// height, and hardly with the number of layers.
 
 #include "gaps.h"
 
@@ -20,7 +20,7 @@
 
 #include "base/vec.h"
 
-enum { LEAF = 4, TOP = 63 }; // heights: a node has 2^height times
+enum { TOP = 63 }; // the largest height: a node has 2^height times
 
 typedef struct Span {
   int64_t begin, end;
@@ -28,16 +28,9 @@ typedef struct Span {
 
 typedef Vec(Span) Spans; // ascending, with a gap between any two
 
-// A block of a leaf.
-typedef struct Part {
-  Span span;
-  Life life;
-} Part;
-
 typedef struct Node {
   Spans any;
   Spans whole;          // without those alive at all times of the parent
-  Vec(Part) part;       // leaves: the blocks that are not in `whole`, in the order of offsets
   struct Node *half[2]; // NULL: no blocks
 } Node;
 
@@ -48,10 +41,9 @@ typedef struct Tree {
   int height;
 } Tree;
 
-// Ascending spans that are still to be visited; `part` of them in `near`, before `at` is known.
+// Ascending spans that are still to be visited.
 typedef struct Source {
   const Span *at, *to;
-  int n_near;
 } Source;
 
 struct Gaps {
@@ -60,7 +52,6 @@ struct Gaps {
   Tree *tree;       // by mesh
   Vec(Taken) block; // all, for queries of no bytes
   Vec(Source) source;
-  Vec(Span) near; // conflicts with the queried block, of leaves
   int64_t looked_at;
 };
 
@@ -111,19 +102,7 @@ static int64_t sweep_best(const Sweep *s) {
 }
 
 static void take_spans(Gaps *g, const Spans *s) {
-  if (s->n) vec_push(g->arena, &g->source, (Source){s->at, s->at + s->n, 0});
-}
-
-// The blocks of a leaf that conflict.
-static void take_parts(Gaps *g, const Node *leaf, Life life) {
-  int before = g->near.n;
-  for (int i = 0; i < leaf->part.n; i++) {
-    const Part *p = &leaf->part.at[i];
-    if (p->life.from <= life.to && life.from <= p->life.to) vec_push(g->arena, &g->near, p->span);
-  }
-  g->looked_at += leaf->part.n;
-  int n = g->near.n - before;
-  if (n) vec_push(g->arena, &g->source, (Source){NULL, NULL, n});
+  if (s->n) vec_push(g->arena, &g->source, (Source){s->at, s->at + s->n});
 }
 
 // Takes the spans of all blocks of a node that are alive in `life`.
@@ -135,16 +114,12 @@ static void take_node(Gaps *g, const Node *n, int64_t first, int height, Life li
     return;
   }
   take_spans(g, &n->whole);
-  if (height == LEAF) {
-    take_parts(g, n, life);
-    return;
-  }
   take_node(g, n->half[0], first, height - 1, life);
   take_node(g, n->half[1], middle_time(first, height), height - 1, life);
 }
 
 static void take_conflicts(Gaps *g, const Taken *b) {
-  g->source.n = g->near.n = 0;
+  g->source.n = 0;
   const bool *met = &g->meets.pair[mesh_of(b) * g->meets.n];
   for (int i = 0; i < g->meets.n; i++) {
     const Tree *t = &g->tree[i];
@@ -152,13 +127,6 @@ static void take_conflicts(Gaps *g, const Taken *b) {
     take_spans(g, &t->always);
     take_node(g, t->root, 0, t->height, b->life);
     if (b->again > 0) take_node(g, t->root, 0, t->height, (Life){0, b->again});
-  }
-  const Span *near = g->near.at;
-  for (int i = 0; i < g->source.n; i++) {
-    Source *s = &g->source.at[i];
-    if (!s->n_near) continue;
-    s->at = near;
-    s->to = near += s->n_near;
   }
 }
 
@@ -258,37 +226,26 @@ static void spans_add(Arena *a, Spans *s, Span span) {
   s->at[low] = span;
 }
 
-static void add_part(Arena *a, Node *leaf, Part part) {
-  vec_push(a, &leaf->part, part);
-  Part *p = &leaf->part.at[leaf->part.n - 1];
-  for (; p > leaf->part.at && p[-1].span.begin > part.span.begin; p--)
-    p[0] = p[-1];
-  *p = part;
-}
-
-static void add_to(Arena *a, Node **at, int64_t first, int height, const Part *p) {
+static void add_to(Arena *a, Node **at, int64_t first, int height, Life life, Span span) {
   if (!*at) *at = arena_one(a, Node);
   Node *n = *at;
-  spans_add(a, &n->any, p->span);
-  if (p->life.from <= first && last_time(first, height) <= p->life.to) {
-    spans_add(a, &n->whole, p->span);
-  } else if (height == LEAF) {
-    add_part(a, n, *p);
-  } else {
-    int64_t middle = middle_time(first, height);
-    if (p->life.from < middle) add_to(a, &n->half[0], first, height - 1, p);
-    if (p->life.to >= middle) add_to(a, &n->half[1], middle, height - 1, p);
-  }
-}
-
-static void add(Arena *a, Tree *t, const Part *p) {
-  if (p->life.from <= 0 && p->life.to == INT64_MAX) {
-    spans_add(a, &t->always, p->span);
+  spans_add(a, &n->any, span);
+  if (life.from <= first && last_time(first, height) <= life.to) {
+    spans_add(a, &n->whole, span);
     return;
   }
-  t->height = t->root ? t->height : LEAF;
+  int64_t middle = middle_time(first, height);
+  if (life.from < middle) add_to(a, &n->half[0], first, height - 1, life, span);
+  if (life.to >= middle) add_to(a, &n->half[1], middle, height - 1, life, span);
+}
+
+static void add(Arena *a, Tree *t, Life life, Span span) {
+  if (life.from <= 0 && life.to == INT64_MAX) {
+    spans_add(a, &t->always, span);
+    return;
+  }
   // The tree grows until it has the end of the live range.
-  for (; last_time(0, t->height) < p->life.to; t->height++) {
+  for (; last_time(0, t->height) < life.to; t->height++) {
     if (!t->root) continue;
     Node *n = arena_one(a, Node);
     n->half[0] = t->root;
@@ -296,15 +253,13 @@ static void add(Arena *a, Tree *t, const Part *p) {
       vec_push(a, &n->any, t->root->any.at[i]);
     t->root = n;
   }
-  add_to(a, &t->root, 0, t->height, p);
+  add_to(a, &t->root, 0, t->height, life, span);
 }
 
 void gaps_add(Gaps *g, const Taken *b) {
   Tree *t = &g->tree[mesh_of(b)];
-  Part part = {{b->offset, b->offset + b->bytes}, b->life};
+  Span span = {b->offset, b->offset + b->bytes};
   vec_push(g->arena, &g->block, *b);
-  add(g->arena, t, &part);
-  if (!b->again) return;
-  part.life = (Life){0, b->again};
-  add(g->arena, t, &part);
+  add(g->arena, t, b->life, span);
+  if (b->again) add(g->arena, t, (Life){0, b->again}, span);
 }

@@ -184,7 +184,10 @@ static void keep_operands(MemoryPlan *p, const int64_t *end) {
   int n = blocks_keep_operands(p);
   for (int tries = 0; n > 0 && tries < KEEP_TRIES; tries++) {
     place_blocks(p);
-    bool *given_up = arena_array(p->scratch, bool, p->block.n);
+    // The times at which a block beyond the end is alive: from `from`, and up to `to`.
+    int64_t n_times = graph_end(p->g) + 2;
+    int64_t *from = arena_array(p->scratch, int64_t, n_times + 1);
+    int64_t *to = arena_array(p->scratch, int64_t, n_times + 1);
     bool fits = true;
     for (int i = 0; i < p->block.n; i++) {
       const Block *b = p->block.at[i];
@@ -192,19 +195,25 @@ static void keep_operands(MemoryPlan *p, const int64_t *end) {
           b->offset + block_bytes(p, b) <= end[value_mesh_id(b->member.at[0])])
         continue;
       fits = false;
-      for (int k = 0; k < p->block.n; k++) {
-        const Block *longer = p->block.at[k];
-        given_up[k] |= longer->life.to > life[k].to && b->life.from <= longer->life.to &&
-                       life[k].to < b->life.to;
-      }
+      from[earlier(b->life.from, n_times - 1)]++;
+      to[earlier(b->life.to, n_times - 1) + 1]++;
     }
     p->kept_longer += fits ? n : 0;
     if (fits) return;
-    for (int i = 0; i < p->block.n; i++)
-      if (given_up[i]) {
-        p->block.at[i]->life = life[i];
-        n--;
-      }
+    // How many have begun by a time, and how many have ended before it.
+    for (int64_t t = 1; t <= n_times; t++) {
+      from[t] += from[t - 1];
+      to[t] += to[t - 1];
+    }
+    for (int i = 0; i < p->block.n; i++) {
+      Block *longer = p->block.at[i];
+      if (longer->life.to <= life[i].to) continue;
+      int64_t begun = from[earlier(longer->life.to, n_times - 1)];
+      int64_t ended = to[earlier(life[i].to, n_times - 1) + 1];
+      if (begun == ended) continue;
+      longer->life = life[i];
+      n--;
+    }
   }
   for (int i = 0; i < p->block.n; i++) {
     p->block.at[i]->offset = offset[i];
