@@ -43,7 +43,7 @@ static bool has_slices(const Module *m) {
 
 // Whether rows go through the same layers several times, as pp_3f1b.lua requires: more than two ops
 // read a weight, so not only a lookup and the output product.
-static bool recycles(const Module *m) {
+bool recycles(const Module *m) {
   const Graph *g = m->graphs;
   for (int i = 0; i < g->n_params; i++) {
     int n = 0;

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "borrowed.h"
+#include "candidates.h"
 #include "deal.h"
 #include "deal_text.h"
 #include "evaluate.h"
@@ -53,7 +54,8 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
   }
   Prices *p = arena_one(a, Prices);
   *p = (Prices){.o = o, .work = w, .a = a, .front = front, .stop = choice_stop(o)};
-  p->deals_layers = model->graphs->n_ops > SMALL_OPS;
+  // Layers of several forwards are one for stages, and several in a text.
+  p->deals_layers = model->graphs->n_ops > SMALL_OPS && !recycles(model);
   TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths, &p->stop};
   p->tables = tables_new(front, &t, a);
   p->words = units_of_words(tables_blocks(p->tables), a);
