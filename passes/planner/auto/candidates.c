@@ -42,13 +42,13 @@ static bool has_slices(const Module *m) {
 }
 
 // Whether rows go through the same layers several times, as pp_3f1b.lua requires: more than two ops
-// read a weight, so not only a lookup and the output product.
-bool recycles(const Module *m) {
+// read a weight, besides lookups in a table that an encoder and a decoder share.
+bool model_recycles(const Module *m) {
   const Graph *g = m->graphs;
   for (int i = 0; i < g->n_params; i++) {
     int n = 0;
     for_each_use(u, g->params[i])
-      n++;
+      n += !u->user || u->user->kind != OP_gather;
     if (g->params[i]->role == ROLE_weight && n > 2) return true;
   }
   return false;

@@ -60,7 +60,7 @@ typedef Vec(Saver) Savers;
 // Lists the savers, those of states alone first.
 void candidates_savers(Arena *a, Savers *out);
 // Whether rows go through the same layers of the model several times.
-bool recycles(const Module *m);
+bool model_recycles(const Module *m);
 // Whether a plan has such a program.
 bool plan_has_saver(const char *plan);
 

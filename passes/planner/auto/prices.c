@@ -55,7 +55,7 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
   Prices *p = arena_one(a, Prices);
   *p = (Prices){.o = o, .work = w, .a = a, .front = front, .stop = choice_stop(o)};
   // Layers of several forwards are one for stages, and several in a text.
-  p->deals_layers = model->graphs->n_ops > SMALL_OPS && !recycles(model);
+  p->deals_layers = model->graphs->n_ops > SMALL_OPS && !model_recycles(model);
   TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths, &p->stop};
   p->tables = tables_new(front, &t, a);
   p->words = units_of_words(tables_blocks(p->tables), a);
