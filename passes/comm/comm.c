@@ -36,7 +36,8 @@
 // Any other value with readers on another mesh goes over a cluster, and so does every value if the
 // option `cluster` names one, or `reshard` asks for send/recv: comm_routes.c.
 //
-// Nothing is merged or moved here; see bucket_grads.c.
+// Sums of scalars are put in an order with few reductions before (sums.c). Nothing else is merged
+// or moved here; see bucket_grads.c.
 
 #include <string.h>
 
@@ -46,6 +47,7 @@
 #include "ir/loop.h"
 #include "pass.h"
 #include "pipeline/segments.h"
+#include "sums.h"
 
 // The op of the model that `op` is part of the gradient of, else `op`.
 static const Op *op_of_model(const Comm *c, const Op *op) {
@@ -390,7 +392,7 @@ bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
   c.store = opt_paths(o) ? opt_paths(o) : path_store_new(c.scratch);
   for_each_graph(g, m) {
     c.g = g;
-    if (g->entry && !localise_graph(&c)) return false;
+    if (g->entry && (!order_sums(g, c.scratch, d) || !localise_graph(&c))) return false;
   }
   module_drop_meshes(m); // of routes that were joined
   opt_stat(o, c.inserted, "ops inserted");

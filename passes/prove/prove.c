@@ -23,6 +23,7 @@
 //    pieces       of a value come from slice, and return to it through concat and add; an op on
 //                 pieces is an op of the model's program computed in parts (piece.h).  A sum of
 //                 shares of a value and of other values is known by its terms, in any order.
+//    sums         of scalars are known by their terms, in any order (prove_sums.c).
 //    bodies       of fused ops and batches are followed with the operands of the call, and joined ops are
 //                 their definitions; values of other types are in prove_lowered.c.
 //    loops        must equal a loop of the model's program, on operands with the same numbers; its body
@@ -226,8 +227,7 @@ static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   return false;
 }
 
-// Checks that the layouts of operands and results follow from the einsum `dims` of the whole op.
-static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
+void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
   const Mesh *mesh = op_mesh(op);
   Phase phase = op->graph->module->phase;
   const char *name = kind_name(op);
@@ -353,7 +353,7 @@ bool prove_known(Proof *p, const Op *op, Types types) {
 static bool is_meant(const Proof *p, const Op *op, int i) {
   const Meaning *of = meaning(p, op->in[i].value);
   return of->number != UNKNOWN || of->piece || of->cast_of || of->rounds_to ||
-         of->reshape_of != UNKNOWN || of->padded_of;
+         of->reshape_of != UNKNOWN || of->padded_of || of->terms;
 }
 
 // Reports an op that the model's program does not have.
@@ -384,6 +384,8 @@ static void prove_unknown(Proof *p, const Op *op) {
                            ? prove_name(number_value(p->numbers, of->number), p->a)
                            : lowered_name(p, op->in[i].value);
     if (name) diag_note(p->d, op->loc, "operand %d is %s", i, name);
+    if (of->terms)
+      diag_note(p->d, op->loc, "operand %d is a sum of %d scalars", i, terms_count(of->terms));
   }
 }
 
@@ -416,7 +418,8 @@ static void prove_op(Proof *p, const Op *op) {
       prove_error(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
                   layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
   } else {
-    bool proved = prove_known(p, op, TYPES_same) || prove_pieces(p, op);
+    bool proved =
+        prove_known(p, op, TYPES_same) || prove_pieces(p, op) || prove_sum_of_scalars(p, op);
     // Lowered operands may have a second meaning.
     if (!prove_lowered(p, op) && !proved) prove_unknown(p, op);
   }

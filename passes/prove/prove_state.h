@@ -18,6 +18,8 @@ typedef struct Meaning {
   int number;                  // UNKNOWN for pieces and buckets, and after an error
   Piece *piece;                // the values that it is a part of, or NULL
   const struct Bucket *bucket; // NULL unless it is a bucket
+  const struct Terms *terms;   // it is the sum of these scalars, which the model's program does not
+                               // have; NULL: it is none (prove_sums.c)
   // Of lowered programs (prove_lowered.c); the model's program may have no such value.
   const struct Meaning *cast_of;   // it is the cast of that value, of type `dtype`
   const struct Meaning *rounds_to; // it is that value, of type `dtype`, before it was rounded
@@ -42,12 +44,17 @@ typedef struct Bucket {
   Member *member;
 } Bucket;
 
+// Sums of scalars: prove_sums.c.
+typedef struct Terms Terms;
+typedef struct ModelSums ModelSums;
+
 typedef struct Proof {
   const Graph *model, *g;
   const Numbers *numbers;    // of `model`
   const Table *params;       // of `model`, by role and label
   Meaning *of;               // by value id, of the graph at hand: `g`, or a body that it runs
   struct ReaderOf **readers; // by number, of `model`; NULL until the first piece
+  ModelSums *sums;           // of `model`; NULL until the first sum in another order
   Module *scratch;           // for definitions of joined ops
   Arena *a;
   Diag *d;
@@ -82,6 +89,8 @@ typedef enum Types {
 // Gives the results of `op` their numbers if the model's program has it.  False, without an error,
 // if it has not.
 bool prove_known(Proof *p, const Op *op, Types types);
+// Checks that the layouts of operands and results follow from the einsum `dims` of the whole op.
+void prove_layouts(Proof *p, const Op *op, const Dims *dims);
 void prove_ops(Proof *p, const Graph *g);
 
 // -- prove_values.c --------------------------------------------------------------------------
@@ -116,6 +125,13 @@ Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to);
 bool prove_lowered(Proof *p, const Op *op);
 // "the cast of weight 'w' to bf16"; NULL if the value is not one of lowered programs.
 const char *lowered_name(const Proof *p, const Value *v);
+
+// -- prove_sums.c ----------------------------------------------------------------------------
+
+// Proves an add of scalars of which the model's program has the sum in another order. False,
+// without an error, if it is none.
+bool prove_sum_of_scalars(Proof *p, const Op *op);
+int terms_count(const Terms *t);
 
 // -- prove_padded.c --------------------------------------------------------------------------
 

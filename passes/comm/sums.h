@@ -1,0 +1,11 @@
+// The order of sums of scalars: terms with the same layout first.
+
+#ifndef COMM_SUMS_H
+#define COMM_SUMS_H
+
+#include "ir/graph.h"
+
+// Rebuilds the sums of scalars in updates of a sharded graph. False after an error.
+bool order_sums(Graph *g, Arena *scratch, Diag *d);
+
+#endif
