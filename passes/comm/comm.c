@@ -36,7 +36,7 @@
 // Any other value with readers on another mesh goes over a cluster, and so does every value if the
 // option `cluster` names one, or `reshard` asks for send/recv: comm_routes.c.
 //
-// Sums of scalars are put in an order with few reductions before (sums.c). Nothing else is merged
+// Sums are put in an order with few reductions before (sums.c). Nothing else is merged
 // or moved here; see bucket_grads.c.
 
 #include <string.h>

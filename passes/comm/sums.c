@@ -29,30 +29,34 @@ typedef Vec(Value *) Values;
 // A term of a sum, and the add that reads it.
 typedef struct Addend {
   Value *value;
-  const Op *reader;
+  Op *reader;
 } Addend;
 
 typedef Vec(Addend) Addends;
 
-static bool adds_scalars(const Op *op) {
-  return op->kind == OP_add && op_part(op) == PART_update && op->out[0]->type->ndim == 0 &&
-         dtype_class[op->out[0]->type->dtype] == 'F' && op->in[0].value->type->ndim == 0 &&
-         op->in[1].value->type->ndim == 0;
+// Whether the op adds scalars of updates, or gradients of one type.
+static bool adds_alike(const Op *op) {
+  if (op->kind != OP_add) return false;
+  const Type *t = op->out[0]->type;
+  return (op_part(op) == PART_update ? t->ndim == 0 : op_part(op) == PART_backward) &&
+         type_equal(t, op->in[0].value->type) && type_equal(t, op->in[1].value->type) &&
+         dtype_class[t->dtype] == 'F' && !dtype_narrow(t->dtype) && !op_is_recomputed(op);
 }
 
 // Whether the op is only a term of a longer sum.
 static bool is_inner(const Op *op) {
   const Use *u = op->out[0]->uses;
-  return adds_scalars(op) && u && !u->next && u->user && adds_scalars(u->user);
+  return adds_alike(op) && u && !u->next && u->user && adds_alike(u->user) &&
+         op_part(u->user) == op_part(op);
 }
 
 // The terms of a sum, from left to right.
-static Addends terms_of(const Op *sum, Arena *scratch) {
+static Addends terms_of(Op *sum, Arena *scratch) {
   Addends all = {0}, open = {0};
   vec_push(scratch, &open, ((Addend){sum->out[0], NULL}));
   while (open.n) {
     Addend top = open.at[--open.n];
-    const Op *op = top.value->def;
+    Op *op = top.value->def;
     if (op == sum || (op && is_inner(op))) {
       vec_push(scratch, &open, ((Addend){op->in[1].value, op}));
       vec_push(scratch, &open, ((Addend){op->in[0].value, op}));
@@ -63,29 +67,61 @@ static Addends terms_of(const Op *sum, Arena *scratch) {
   return all;
 }
 
-// Whether terms with partial sums over ranks alternate with others; and none has partial sums over
-// time, which are no operands of updates.
-static bool alternates(const Addends *all) {
-  bool partial = false, other = false;
+static const Op *first_reader(const Addends *all, const Mesh *mesh) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].value->layout->mesh == mesh) return all->at[i].reader;
+  return NULL;
+}
+
+// Whether the term has partial sums over ranks that are reduced before it is added.
+static bool is_reduced(const Addend *term) {
+  const Layout *l = term->value->layout, *sum = term->reader->out[0]->layout;
+  for (int a = 0; a < l->n_axes; a++)
+    if (l->axis[a].kind == SBP_P && !is_time(l, a) &&
+        (sum->mesh != l->mesh || sum->axis[a].kind != SBP_P))
+      return true;
+  return false;
+}
+
+// A layout of terms, and the number of these that are reduced before they are added.
+typedef struct Alike {
+  const Layout *layout;
+  int reduced;
+} Alike;
+
+// Whether the order saves reductions: two terms of one layout are reduced, and there are others.
+// Gradients have one layout on each mesh, and are no parts of micro-batches.
+static bool saves(const Op *sum, const Addends *all, Arena *scratch) {
+  Vec(Alike) kinds = {0};
+  bool any = false;
   for (int i = 0; i < all->n; i++) {
     const Layout *l = all->at[i].value->layout;
-    if (!l) return false;
-    for (int a = 0; a < l->n_axes; a++) {
-      if (l->axis[a].kind == SBP_S || (is_time(l, a) && l->axis[a].kind != SBP_B)) return false;
-      partial |= l->axis[a].kind == SBP_P;
+    if (!l || !all->at[i].reader->out[0]->layout) return false;
+    for (int a = 0; a < l->n_axes; a++)
+      if (is_time(l, a) && l->axis[a].kind == SBP_S) return false;
+    int at = 0;
+    while (at < kinds.n && kinds.at[at].layout != l) {
+      if (op_part(sum) != PART_update && kinds.at[at].layout->mesh == l->mesh) return false;
+      at++;
     }
-    other |= l != all->at[0].value->layout;
+    if (at == kinds.n) vec_push(scratch, &kinds, ((Alike){l, 0}));
+    any |= is_reduced(&all->at[i]) && ++kinds.at[at].reduced > 1;
   }
-  return partial && other;
+  return any && kinds.n > 1;
 }
 
 // Adds `y` to the sum so far, if there is one: in this layout, partial sums as such.
 static Value *plus(Builder *b, Value *x, Value *y, const Layout *layout) {
   Value *sum = x ? build_binary(b, OP_add, x, y) : y;
+  Dims dims;
   if (!x || !sum) return sum;
+  if (!op_dims(sum->def, &dims, b->d)) return NULL;
   sum->layout = layout;
-  for (int a = 0; a < layout->n_axes; a++)
-    sum->def->split[a] = layout->axis[a].kind == SBP_P ? SPLIT_PARTIAL : SPLIT_NONE;
+  for (int a = 0; a < layout->n_axes; a++) {
+    Sbp is = layout->axis[a];
+    sum->def->split[a] = is.kind == SBP_P ? SPLIT_PARTIAL : SPLIT_NONE;
+    if (is.kind == SBP_S) sum->def->split[a] = dims.letter[dims.out[0].dim[is.dim].letter[0]].name;
+  }
   return sum;
 }
 
@@ -99,19 +135,24 @@ static Value *sum_on(Builder *b, const Values *layouts, const Mesh *mesh) {
 }
 
 static bool rebuild(Op *sum, const Addends *all, Arena *scratch, Diag *d) {
-  Builder b = {.g = sum->graph, .at = sum, .origin = op_origin(sum), .d = d};
+  Builder b = {.g = sum->graph, .d = d};
   Values layouts = {0}, meshes = {0};
+  // Each add is in the place of the one that read its last term before.
   for (int i = 0; i < all->n; i++) {
     Value *v = all->at[i].value;
     int at = 0;
     while (at < layouts.n && layouts.at[at]->layout != v->layout)
       at++;
+    b.at = all->at[i].reader;
+    b.origin = op_origin(b.at);
     if (at == layouts.n)
       vec_push(scratch, &layouts, v);
     else if (!(layouts.at[at] = plus(&b, layouts.at[at], v, v->layout)))
       return false;
   }
-  // The ops on a mesh come before those that wait for the sum of the meshes before.
+  // The sums on each mesh come before those that wait for the sum of the meshes before.
+  b.at = sum;
+  b.origin = op_origin(sum);
   for (int i = 0; i < layouts.n; i++) {
     const Mesh *mesh = layouts.at[i]->layout->mesh;
     bool known = false;
@@ -121,14 +162,12 @@ static bool rebuild(Op *sum, const Addends *all, Arena *scratch, Diag *d) {
     if (!known && !one) return false;
     if (one) vec_push(scratch, &meshes, one);
   }
-  // The sum visits the meshes as before: it was on the mesh of the add that read its first term.
-  Value *total = meshes.at[0];
-  for (int i = 1; i < meshes.n; i++) {
-    const Op *reader = NULL;
-    for (int k = 0; k < all->n && !reader; k++)
-      if (all->at[k].value->layout->mesh == meshes.at[i]->layout->mesh) reader = all->at[k].reader;
-    const Mesh *on = op_mesh(i == meshes.n - 1 ? sum : reader);
-    if (!(total = plus(&b, total, meshes.at[i], layout_broadcast(b.g->module, on)))) return false;
+  // The sum visits the meshes as before: with the layout of the add that read the first term.
+  Value *total = NULL;
+  for (int i = 0; i < meshes.n; i++) {
+    const Op *was = first_reader(all, meshes.at[i]->layout->mesh);
+    b.origin = op_origin(was);
+    if (!(total = plus(&b, total, meshes.at[i], was->out[0]->layout))) return false;
   }
   value_replace(sum->out[0], total);
   return true;
@@ -137,16 +176,16 @@ static bool rebuild(Op *sum, const Addends *all, Arena *scratch, Diag *d) {
 bool order_sums(Graph *g, Arena *scratch, Diag *d) {
   bool any = false;
   for_each_op_safe(op, g) {
-    if (!adds_scalars(op) || is_inner(op)) continue;
+    if (!adds_alike(op) || is_inner(op)) continue;
     Addends all = terms_of(op, scratch);
-    if (!alternates(&all)) continue;
+    if (!saves(op, &all, scratch)) continue;
     if (!rebuild(op, &all, scratch, d)) return false;
     any = true;
   }
   // What the old order added is erased from the end: readers come after producers.
   for (Op *op = any ? g->last : NULL, *before; op; op = before) {
     before = op->prev;
-    if (adds_scalars(op) && !op_used(op)) op_erase(op);
+    if (adds_alike(op) && !op_used(op)) op_erase(op);
   }
   return true;
 }

@@ -1,11 +1,12 @@
-// The order of sums of scalars: terms with the same layout first.
+// The order of sums: terms with the same layout first.
 
 #ifndef COMM_SUMS_H
 #define COMM_SUMS_H
 
 #include "ir/graph.h"
 
-// Rebuilds the sums of scalars in updates of a sharded graph. False after an error.
+// Rebuilds sums of scalars in updates and sums of gradients of a sharded graph. False after an
+// error.
 bool order_sums(Graph *g, Arena *scratch, Diag *d);
 
 #endif

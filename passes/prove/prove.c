@@ -23,7 +23,7 @@
 //    pieces       of a value come from slice, and return to it through concat and add; an op on
 //                 pieces is an op of the model's program computed in parts (piece.h).  A sum of
 //                 shares of a value and of other values is known by its terms, in any order.
-//    sums         of scalars are known by their terms, in any order (prove_sums.c).
+//    sums         are known by their terms, in any order (prove_sums.c).
 //    bodies       of fused ops and batches are followed with the operands of the call, and joined ops are
 //                 their definitions; values of other types are in prove_lowered.c.
 //    loops        must equal a loop of the model's program, on operands with the same numbers; its body
@@ -385,7 +385,7 @@ static void prove_unknown(Proof *p, const Op *op) {
                            : lowered_name(p, op->in[i].value);
     if (name) diag_note(p->d, op->loc, "operand %d is %s", i, name);
     if (of->terms)
-      diag_note(p->d, op->loc, "operand %d is a sum of %d scalars", i, terms_count(of->terms));
+      diag_note(p->d, op->loc, "operand %d is a sum of %d values", i, terms_count(of->terms));
   }
 }
 
@@ -418,8 +418,7 @@ static void prove_op(Proof *p, const Op *op) {
       prove_error(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
                   layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
   } else {
-    bool proved =
-        prove_known(p, op, TYPES_same) || prove_pieces(p, op) || prove_sum_of_scalars(p, op);
+    bool proved = prove_known(p, op, TYPES_same) || prove_pieces(p, op) || prove_sum(p, op);
     // Lowered operands may have a second meaning.
     if (!prove_lowered(p, op) && !proved) prove_unknown(p, op);
   }

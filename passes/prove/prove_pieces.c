@@ -163,7 +163,7 @@ static void prove_piece(Proof *p, Search *s) {
 
 // Proves an add of a share of a sum: the result is a sum, of which shares may be complete now.
 // Terms that are values are added if the model's program adds them.
-static bool prove_sum(Proof *p, Search *s, const Piece *x, const Piece *y) {
+static bool prove_shares(Proof *p, Search *s, const Piece *x, const Piece *y) {
   const Op *op = s->op;
   Piece term[MAX_SUM_TERMS];
   int n = piece_terms(x, y, term, &s->why);
@@ -251,7 +251,7 @@ static bool find_pieces(Proof *p, Search *s, bool reshaped) {
   prove_rearranged(p, s);
   for (Piece *x = op->kind == OP_add ? s->choices[0] : NULL; x; x = x->other)
     for (Piece *y = s->choices[1]; y; y = y->other)
-      if (piece_is_part_of_sum(x) || piece_is_part_of_sum(y)) s->found |= prove_sum(p, s, x, y);
+      if (piece_is_part_of_sum(x) || piece_is_part_of_sum(y)) s->found |= prove_shares(p, s, x, y);
   // The einsum of a call does not describe parts.
   if (!op->callee) prove_choices(p, s, 0);
   return s->found;

@@ -18,7 +18,7 @@ typedef struct Meaning {
   int number;                  // UNKNOWN for pieces and buckets, and after an error
   Piece *piece;                // the values that it is a part of, or NULL
   const struct Bucket *bucket; // NULL unless it is a bucket
-  const struct Terms *terms;   // it is the sum of these scalars, which the model's program does not
+  const struct Terms *terms;   // it is the sum of these values, which the model's program does not
                                // have; NULL: it is none (prove_sums.c)
   // Of lowered programs (prove_lowered.c); the model's program may have no such value.
   const struct Meaning *cast_of;   // it is the cast of that value, of type `dtype`
@@ -44,7 +44,7 @@ typedef struct Bucket {
   Member *member;
 } Bucket;
 
-// Sums of scalars: prove_sums.c.
+// Sums: prove_sums.c.
 typedef struct Terms Terms;
 typedef struct ModelSums ModelSums;
 
@@ -128,9 +128,9 @@ const char *lowered_name(const Proof *p, const Value *v);
 
 // -- prove_sums.c ----------------------------------------------------------------------------
 
-// Proves an add of scalars of which the model's program has the sum in another order. False,
-// without an error, if it is none.
-bool prove_sum_of_scalars(Proof *p, const Op *op);
+// Proves an add for a sum that the model's program has in another order. False, without an error,
+// if it is none.
+bool prove_sum(Proof *p, const Op *op);
 int terms_count(const Terms *t);
 
 // -- prove_padded.c --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Sums of scalars, in any order.
+// Sums of values, in any order.
 //
 //     the model's program            the distributed one
 //
@@ -7,7 +7,7 @@
 //                                    %t2 = add %r, %b : {B}     terms 0, 1, 2: it is 4
 //
 // comm adds terms with the same layout first, such as the squares of gradients for their norm. A
-// sum of scalars is known by its terms: the values of the model's program that it adds. With all
+// sum is known by its terms: the values of the model's program that it adds. With all
 // terms of a sum of the model's program it is that sum. Sums with a term in common, directly or
 // over others, are a family: only terms of one family are added, and no more than its largest sum
 // has.
@@ -38,11 +38,15 @@ struct ModelSums {
   Terms *of;         // by number
   int *first, *next; // numbers of sums by their number of terms, as lists; UNKNOWN ends them
   int *most;         // by family: the terms of its largest sum
+  const Op **add;    // by family: one of its adds
 };
 
-static bool adds_scalars(const Op *op) {
-  return op->kind == OP_add && op->out[0]->type->ndim == 0 && op->in[0].value->type->ndim == 0 &&
-         op->in[1].value->type->ndim == 0 && dtype_class[op->out[0]->type->dtype] == 'F';
+// Whether the op is an add, in 32 bits or more, of two values of one type.
+static bool adds_alike(const Op *op) {
+  if (op->kind != OP_add) return false;
+  const Type *t = op->out[0]->type;
+  return type_equal(t, op->in[0].value->type) && type_equal(t, op->in[1].value->type) &&
+         dtype_class[t->dtype] == 'F' && !dtype_narrow(t->dtype);
 }
 
 static uint64_t hash_of(int number) {
@@ -75,7 +79,7 @@ static void join(ModelSums *s, int x, int y) {
   s->of[family_of(s, y)].family = family_of(s, x);
 }
 
-// The sums of scalars of the model's program.
+// The sums of the model's program.
 static const ModelSums *model_sums(Proof *p) {
   if (p->sums) return p->sums;
   ModelSums *s = p->sums = arena_one(p->a, ModelSums);
@@ -86,7 +90,7 @@ static const ModelSums *model_sums(Proof *p) {
     s->of[i] = (Terms){.number = i, .n = 1, .hash = hash_of(i), .family = UNKNOWN};
   int most = 1;
   for_each_op(op, p->model) {
-    int is = adds_scalars(op) ? number_of(p->numbers, op->out[0]) : UNKNOWN;
+    int is = adds_alike(op) ? number_of(p->numbers, op->out[0]) : UNKNOWN;
     if (is == UNKNOWN || s->of[is].left) continue;
     Terms *x = &s->of[number_of(p->numbers, op->in[0].value)];
     Terms *y = &s->of[number_of(p->numbers, op->in[1].value)];
@@ -101,11 +105,13 @@ static const ModelSums *model_sums(Proof *p) {
   for (int i = 0; i <= most; i++)
     s->first[i] = UNKNOWN;
   s->most = arena_array(p->a, int, n);
+  s->add = arena_array(p->a, const Op *, n);
   for (int i = 0; i < n; i++) {
     const Terms *t = &s->of[i];
     if (!t->left) continue;
     int family = family_of(s, i);
     if (t->n > s->most[family]) s->most[family] = t->n;
+    s->add[family] = number_value(p->numbers, i)->def;
     s->next[i] = s->first[t->n];
     s->first[t->n] = i;
   }
@@ -146,7 +152,7 @@ static bool same_terms(const Terms *x, const Terms *y) {
 // The sum of the operands, with the number of the model's sum of these terms if there is one. NULL:
 // the operands are no terms of one family, or too many.
 static const Terms *find_sum(Proof *p, const Op *op) {
-  if (!adds_scalars(op)) return NULL;
+  if (!adds_alike(op)) return NULL;
   const ModelSums *s = model_sums(p);
   const Terms *in[2];
   int family[2];
@@ -166,11 +172,12 @@ static const Terms *find_sum(Proof *p, const Op *op) {
   return t->n == most && t->number == UNKNOWN ? NULL : t;
 }
 
-bool prove_sum_of_scalars(Proof *p, const Op *op) {
+bool prove_sum(Proof *p, const Op *op) {
   const Terms *t = find_sum(p, op);
   Dims dims;
   if (!t) return false;
-  if (!op_dims(op, &dims, p->d)) return p->ok = false;
+  // All adds of a family have the same einsum.
+  if (!op_dims(p->sums->add[family_of(p->sums, t->family)], &dims, p->d)) return p->ok = false;
   prove_layouts(p, op, &dims);
   Meaning *out = meaning(p, op->out[0]);
   out->number = t->number;
