@@ -150,6 +150,18 @@ static int open_index(const Open *o, int unit) {
   return -1;
 }
 
+// Whether a run may have a stage, by its compute and units alone.
+static bool may_have(const Search *s, int from, int to) {
+  const Partition *p = s->p;
+  for (int r = 0; r < p->n_runs; r++) {
+    int i = from * p->n_runs + r, k = to * p->n_runs + r;
+    if (p->base_seconds[r] + s->seconds[k] - s->seconds[i] < s->limit &&
+        run_fits(p, r, p->base_bytes[r] + s->bytes[k] - s->bytes[i]))
+      return true;
+  }
+  return false;
+}
+
 static Stage stage_between(const Search *s, Arena *a, int from, int to) {
   const Partition *p = s->p;
   Stage x = {.from = from, .to = to};
@@ -221,7 +233,9 @@ static void find_ahead(Search *s) {
   for (int from = n - 2; from > 0; from--) {
     Arena *scratch = arena_new();
     for (int to = from + 1; to < n; to++) {
-      if (!ideal_within(&s->ideals, &s->ideals.list.at[from], &s->ideals.list.at[to])) continue;
+      if (!may_have(s, from, to) ||
+          !ideal_within(&s->ideals, &s->ideals.list.at[from], &s->ideals.list.at[to]))
+        continue;
       Stage x = stage_between(s, scratch, from, to);
       for (int before = 0; before < n_runs; before++)
         for (int k = 0; k < s->next.n[before]; k++) {
@@ -369,7 +383,9 @@ static bool go_round(Search *s, int *run_of) {
         if (place_at(s, count, from, on)->n)
           vec_push(scratch, &places, place_at(s, count, from, on));
     for (int to = from + 1; to < s->ideals.list.n && places.n; to++) {
-      if (!ideal_within(&s->ideals, &s->ideals.list.at[from], &s->ideals.list.at[to])) continue;
+      if (!may_have(s, from, to) ||
+          !ideal_within(&s->ideals, &s->ideals.list.at[from], &s->ideals.list.at[to]))
+        continue;
       Stage x = stage_between(s, scratch, from, to);
       for (int i = 0; i < places.n && s->work < MOST_WORK; i++)
         extend_place(s, places.at[i], &x, old, new);

@@ -10,7 +10,8 @@
 // much are optimal: for chains they always do.
 //
 // The table is filled twice: first to minimize the slowest stage, then, with none slower than that,
-// the sum.
+// the sum. The first time no stage may be much slower than the mean of all ranks, which leaves few
+// stages; if there is no such answer, more is allowed.
 
 #include <math.h>
 #include <stdint.h>
@@ -151,6 +152,19 @@ static void add_steps(Table *t, const Step *x, const Stage *s) {
   if (all) add_step(t, x, s, seconds, t->next.most);
 }
 
+// Whether a run can have the stage, by its compute and units alone: what it receives and sends adds
+// to both.
+static bool may_have(const Table *t, int from, int to) {
+  const Partition *p = t->p;
+  for (int on = 0; on < p->n_runs; on++) {
+    int i = from * p->n_runs + on, k = to * p->n_runs + on;
+    if (p->base_seconds[on] + t->seconds[k] - t->seconds[i] <= t->most &&
+        run_fits(p, on, p->base_bytes[on] + t->bytes[k] - t->bytes[i]))
+      return true;
+  }
+  return false;
+}
+
 // Adds the stage between two ideals after each state that it can follow.
 static void add_stage(Table *t, Arena *scratch, int from, int to) {
   // The amounts that the stage receives and sends: its units are in `b` but not in `a`.
@@ -200,7 +214,8 @@ static void fill(Table *t) {
     if (!reached) continue;
     Arena *scratch = arena_new();
     for (int to = from + 1; to < t->ideals.list.n; to++)
-      if (ideal_within(&t->ideals, &t->ideals.list.at[from], &t->ideals.list.at[to]))
+      if (may_have(t, from, to) &&
+          ideal_within(&t->ideals, &t->ideals.list.at[from], &t->ideals.list.at[to]))
         add_stage(t, scratch, from, to);
     arena_free(scratch);
   }
@@ -245,9 +260,23 @@ static int *read_back(const Table *t, Arena *a) {
   return run_of;
 }
 
+// Minimizes the slowest stage. Stages slower than the answer do not change it, so the first limit
+// that has an answer has the same one as none.
+static void fill_fastest(Table *t) {
+  static const double by_bound[] = {1.1, 1.5, 3};
+  double bound = partition_bound(t->p);
+  for (size_t i = 0; i < sizeof by_bound / sizeof *by_bound; i++) {
+    t->most = bound * by_bound[i];
+    fill(t);
+    if (best_end(t) >= 0) return;
+  }
+  t->most = INFINITY;
+  fill(t);
+}
+
 // Minimizes the slowest stage, and then the sum.
 static const int *solve(Table *t, Arena *a, double *bound) {
-  fill(t);
+  fill_fastest(t);
   int on = best_end(t);
   *bound = on < 0 ? INFINITY : end_at(t, on)->worst;
   if (on < 0) return NULL;
@@ -262,7 +291,7 @@ static const int *solve(Table *t, Arena *a, double *bound) {
 
 const int *table_solve(Arena *a, const Partition *p, double *bound) {
   Arena *scratch = arena_new();
-  Table t = {.p = p, .arena = scratch, .most = INFINITY};
+  Table t = {.p = p, .arena = scratch};
   t.ideals = ideals_find(p, scratch);
   t.next = next_runs_find(p, scratch);
   // Stages are counted if a number is required, unless each run has a fixed position among them:
