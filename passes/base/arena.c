@@ -31,8 +31,15 @@ typedef struct Chunk {
   _Alignas(ALIGN) char bytes[];
 } Chunk;
 
+typedef struct AtEnd {
+  struct AtEnd *next;
+  void (*end)(void *of);
+  void *of;
+} AtEnd;
+
 struct Arena {
   Chunk *chunks; // newest first
+  AtEnd *at_end; // newest first, in the chunks
   size_t next_size, used;
 };
 
@@ -55,6 +62,8 @@ Arena *arena_new(void) {
 
 void arena_free(Arena *a) {
   if (!a) return;
+  for (const AtEnd *x = a->at_end; x; x = x->next)
+    x->end(x->of);
   for (Chunk *c = a->chunks, *next; c; c = next) {
     next = c->next;
     ASAN_UNPOISON_MEMORY_REGION(c->bytes, c->size);
@@ -95,6 +104,12 @@ void *arena_copy(Arena *a, const void *bytes, size_t size) {
   void *block = arena_alloc(a, size);
   if (size > 0) memcpy(block, bytes, size);
   return block;
+}
+
+void arena_at_end(Arena *a, void (*end)(void *of), void *of) {
+  AtEnd *x = arena_one(a, AtEnd);
+  *x = (AtEnd){a->at_end, end, of};
+  a->at_end = x;
 }
 
 size_t arena_used(const Arena *a) {

@@ -17,6 +17,8 @@ void arena_free(Arena *a);
 // `size` zeroed bytes, aligned for any type.  A request that overflows aborts.
 void *arena_alloc(Arena *a, size_t size);
 void *arena_copy(Arena *a, const void *bytes, size_t size);
+// Calls `end` with `of` when the arena is freed.
+void arena_at_end(Arena *a, void (*end)(void *of), void *of);
 size_t arena_used(const Arena *a);
 
 #define arena_array(a, type, n) ((type *)arena_alloc_array((a), (size_t)(n), sizeof(type)))

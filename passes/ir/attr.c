@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/shared_bytes.h"
 #include "ir/intern.h"
 #include "ir/op.h"
 
@@ -52,6 +53,8 @@ const int64_t *attr_list(const Op *op, const char *name) {
   return of_kind(op, name, "I")->list.at;
 }
 
+enum { LARGE_BYTES = 1 << 16 };
+
 void op_set_attr(Op *op, Attr attr) {
   // The kinds must agree; strings and lists are copied into the module.
   Attr *to = &op->attrs[of_kind(op, attr.name, (char[]){attr.kind, 0}) - op->attrs];
@@ -59,7 +62,15 @@ void op_set_attr(Op *op, Attr attr) {
   attr.name = to->name;
   switch (attr.kind) {
   case 's': attr.s = str_copy(a, attr.s); break;
-  case 'd': attr.data.at = arena_copy(a, attr.data.at, (size_t)attr.data.n); break;
+  case 'd':
+    // Large constants are the same bytes in all copies of a model.
+    if (attr.shared)
+      shared_keep(a, attr.data.at);
+    else if ((attr.shared = attr.data.n >= LARGE_BYTES))
+      attr.data.at = shared_copy(a, attr.data.at, (size_t)attr.data.n);
+    else
+      attr.data.at = arena_copy(a, attr.data.at, (size_t)attr.data.n);
+    break;
   case 'I':
     attr.list.at = arena_copy(a, attr.list.at, (size_t)attr.list.n * sizeof *attr.list.at);
     break;
@@ -115,8 +126,8 @@ bool attr_same(const Attr *a, const Attr *b) {
            (a->list.n == 0 ||
             memcmp(a->list.at, b->list.at, (size_t)a->list.n * sizeof *a->list.at) == 0);
   case 'd':
-    return a->data.n == b->data.n &&
-           (a->data.n == 0 || memcmp(a->data.at, b->data.at, (size_t)a->data.n) == 0);
+    return a->data.n == b->data.n && (a->data.n == 0 || a->data.at == b->data.at ||
+                                      memcmp(a->data.at, b->data.at, (size_t)a->data.n) == 0);
   case 'f': return memcmp(&a->f, &b->f, sizeof a->f) == 0; // 0 and -0 differ
   case 't': return a->t == b->t;
   }

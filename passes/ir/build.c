@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/shared_bytes.h"
 #include "ir/op.h"
 
 Attr a_i(const char *name, int64_t i) {
@@ -175,12 +176,34 @@ static bool all_equal(const Type *type, const char *at, double *value) {
   return exact && !isnan(*value);
 }
 
+static Value *build_bytes(Builder *b, const Type *type, const void *bytes, bool shared) {
+  Attr value = a_data("value", bytes, type_bytes(type));
+  value.shared = shared;
+  return build_op(b, OP_constant, NULL, 0,
+                  ATTRS(value, a_list("shape", type->dim, type->ndim), a_t("to", type->dtype)));
+}
+
 Value *build_constant(Builder *b, const Type *type, const void *bytes) {
   double value;
   // A fill needs no bytes in the program.
   if (all_equal(type, bytes, &value))
     return build_fill(b, type->dtype, type->ndim, type->dim, value);
-  return build_op(b, OP_constant, NULL, 0,
-                  ATTRS(a_data("value", bytes, type_bytes(type)),
-                        a_list("shape", type->dim, type->ndim), a_t("to", type->dtype)));
+  return build_bytes(b, type, bytes, false);
+}
+
+// The shared bytes of a constant; NULL: it has none, or is none.
+static const void *shared_bytes(const Value *v) {
+  if (!v->def || v->def->kind != OP_constant) return NULL;
+  const Attr *value = op_attr(v->def, "value");
+  return value->shared ? value->data.at : NULL;
+}
+
+Value *build_known_constant(Builder *b, const Type *type, const Value *from, const char *name) {
+  const void *bytes = shared_bytes(from), *known = bytes ? shared_result(bytes, name) : NULL;
+  return known ? build_bytes(b, type, known, true) : NULL;
+}
+
+void constant_set_result(const Value *from, const char *name, const Value *made) {
+  const void *bytes = shared_bytes(from), *result = shared_bytes(made);
+  if (bytes && result && bytes != result) shared_set_result(bytes, name, result);
 }

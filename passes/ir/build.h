@@ -64,5 +64,10 @@ Value *build_cast(Builder *b, Value *x, DType to);           // x itself if it h
 Value *build_fill(Builder *b, DType dtype, int ndim, const int64_t *dim, double value);
 Value *build_full_like(Builder *b, const Value *x, double value);
 Value *build_constant(Builder *b, const Type *type, const void *bytes); // a fill if all are equal
+// Its results by name are shared, too: shared_bytes.h. NULL: its bytes are no shared ones, or have
+// no result of that name.
+Value *build_known_constant(Builder *b, const Type *type, const Value *from, const char *name);
+// Lets copies of the constant `from` find `made`, which was computed from nothing else.
+void constant_set_result(const Value *from, const char *name, const Value *made);
 
 #endif

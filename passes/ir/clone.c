@@ -1,7 +1,8 @@
 // Copies of graphs, inside a module or into another one.
 //
-// A copy in another module shares nothing with the original: names, locations, attributes and the
-// bytes of weights are copied too, since the original's arena may be freed first.
+// A copy in another module shares nothing with the original but large constants: names, locations,
+// attributes and the bytes of weights are copied too, since the original's arena may be freed
+// first.
 
 #include <stdlib.h>
 #include <string.h>

@@ -166,6 +166,7 @@ struct Use {
 typedef struct Attr {
   const char *name;
   char kind;
+  bool shared; // d: shared_bytes.h, as large ones of an op are
   union {
     int64_t i; // also b
     double f;
@@ -349,7 +350,7 @@ int *module_devices(const Module *m, Arena *a, int *n);
 bool module_check_ranks(const Module *m, Diag *d);
 bool module_has_stages(const Module *m); // whether a mesh lacks devices of another one
 bool mesh_has(const Mesh *mesh, int device);
-bool mesh_covers(const Mesh *all, const Mesh *mesh);    // `all` has its devices
+bool mesh_covers(const Mesh *all, const Mesh *mesh); // `all` has its devices
 // Whether `b` has axes of the same sizes, and each of its devices is that of `a` plus *by.
 bool mesh_shifted(const Mesh *a, const Mesh *b, int *by);
 bool mesh_meets(const Mesh *a, const Mesh *b);          // whether they share a device

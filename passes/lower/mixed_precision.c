@@ -211,7 +211,14 @@ static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
   if (op && to == p->low && op->kind == OP_constant) {
     // A constant is rounded here, element by element.
     Arena *a = arena_new();
-    Tensor from, low = tensor_new(a, type_new(p->g->module, to, t->ndim, t->dim));
+    Tensor from, low = {.type = type_new(p->g->module, to, t->ndim, t->dim)};
+    const char *name = str_format(a, "%s as %s", dtype_name[t->dtype], dtype_name[to]);
+    // Another copy of the model may have rounded it already.
+    if ((*made = build_known_constant(&b, low.type, v, name))) {
+      arena_free(a);
+      return *made;
+    }
+    low = tensor_new(a, low.type);
     if (t->dtype == DT_f32 && to == DT_bf16) {
       floats_to_bf16(op_attr(op, "value")->data.at, type_count(t), low.data);
     } else {
@@ -220,6 +227,7 @@ static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
         tensor_set_f(&low, i, within(tensor_f(&from, i), to));
     }
     *made = build_constant(&b, low.type, low.data);
+    if (*made) constant_set_result(v, name, *made);
     arena_free(a);
     return *made;
   }

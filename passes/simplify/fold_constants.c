@@ -9,6 +9,7 @@
 // it.
 
 #include "ir/analysis/rewrite.h"
+#include "ir/text.h"
 
 enum { LARGEST_BYTES = 16 << 20 };
 
@@ -53,6 +54,18 @@ static bool fold_fill(Builder *b, Op *op) {
   return v;
 }
 
+// The result of an op on one constant, as a name among the results of that constant.
+static const char *result_name(const Op *op, Arena *a) {
+  StrBuf name = {.arena = a};
+  int n;
+  op_attr_specs(op->kind, &n);
+  strbuf_addf(&name, "%s %s", op_info[op->kind].name, type_text(a, op->in[0].value->type));
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&name, " %s", attr_text(a, op, &op->attrs[i]));
+  strbuf_addf(&name, " -> %s", type_text(a, op->out[0]->type));
+  return name.at;
+}
+
 bool fold_constants(Builder *b, Op *op) {
   // The op needs a reference implementation, and constant operands.
   if (op->callee || op->n_in == 0 || (op_info[op->kind].traits & (COMM | ACCUMULATES)) ||
@@ -90,6 +103,15 @@ bool fold_constants(Builder *b, Op *op) {
   if (read > 4 * (int64_t)LARGEST_BYTES) return false;
   if (made > read && (op->kind == OP_broadcast || made > LARGEST_BYTES)) return false;
   Arena *a = arena_new();
+  // Another copy of the model may have folded it already.
+  const Value *alone = op->n_in == 1 && op->n_out == 1 ? op->in[0].value : NULL;
+  const char *name = alone ? result_name(op, a) : NULL;
+  Value *known = alone ? build_known_constant(b, op->out[0]->type, alone, name) : NULL;
+  if (known) {
+    value_replace_uses(op->out[0], known);
+    arena_free(a);
+    return true;
+  }
   Tensor *in = arena_array(a, Tensor, op->n_in), *out = arena_array(a, Tensor, op->n_out);
   for (int i = 0; i < op->n_in; i++)
     constant_tensor(op->in[i].value, &in[i], a);
@@ -98,6 +120,7 @@ bool fold_constants(Builder *b, Op *op) {
     if (!value_used(op->out[i])) continue;
     Value *v = build_constant(b, op->out[i]->type, out[i].data);
     ok = v;
+    if (v && alone) constant_set_result(alone, name, v);
     if (v) value_replace_uses(op->out[i], v);
   }
   arena_free(a);

@@ -6,6 +6,7 @@
 #include <limits.h>
 
 #include "base/arena.h"
+#include "base/shared_bytes.h"
 #include "base/str.h"
 #include "base/table.h"
 #include "base/vec.h"
@@ -35,6 +36,25 @@ static void arena_counts_what_was_asked_for(void **state) {
   arena_array(a, int64_t, 100);
   assert_int_equal(arena_used(a), 10 + 800);
   arena_free(a);
+}
+
+static void shared_bytes_outlive_their_first_arena(void **state) {
+  (void)state;
+  Arena *a = arena_new(), *b = arena_new(), *c = arena_new();
+  const char *of = shared_copy(a, "cos", 4);
+  assert_int_equal((uintptr_t)of % 16, 0);
+  assert_ptr_equal(shared_keep(b, of), of);
+  assert_null(shared_result(of, "bf16"));
+  shared_set_result(of, "bf16", shared_copy(a, "c", 2));
+  shared_set_result(of, "transpose", shared_copy(a, "soc", 4));
+  arena_free(a);
+  // The second arena has both, and a third one a result alone.
+  assert_string_equal(of, "cos");
+  assert_string_equal(shared_result(of, "bf16"), "c");
+  const char *kept = shared_keep(c, shared_result(of, "transpose"));
+  arena_free(b);
+  assert_string_equal(kept, "soc");
+  arena_free(c);
 }
 
 static void strings_are_formatted_and_compared(void **state) {
@@ -223,6 +243,7 @@ TEST_GROUP(base) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(arena_blocks_are_zeroed_aligned_and_apart),
       cmocka_unit_test(arena_counts_what_was_asked_for),
+      cmocka_unit_test(shared_bytes_outlive_their_first_arena),
       cmocka_unit_test(strings_are_formatted_and_compared),
       cmocka_unit_test(formats_are_those_of_printf),
       cmocka_unit_test(text_for_a_terminal_is_harmless_utf_8),
