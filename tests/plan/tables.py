@@ -42,6 +42,10 @@ def swin(layers):
     return paper_models.swin(layers, 64, 4, 32)
 
 
+def evoformer(layers):
+    return paper_models.evoformer(layers, 64, 4, 64)
+
+
 def moe(layers):
     return paper_models.m6(layers, 256, 8, 64, 4, 512)
 
@@ -53,6 +57,8 @@ CASES = [
     (swin, (8, 12), "dp=8", 4, GPU, False),
     (llama, (8,), "zero3=4,tp=2", 4, GPU, False),
     (moe, (6,), "dp=4,ep=2", 4, GPU, False),
+    # Layers are left out of all forwards.
+    (evoformer, (6, 12), "dp=8", 2, GPU, False),
     # With two layers of each kind other blocks repeat, but the layers are those of the model.
     (t5_words, (48,), "zero1=8,recompute=1", 4, GPU, False),
     (gpt, (12,), "dp=2,tp=4", 2, CPU, False),

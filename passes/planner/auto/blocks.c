@@ -68,6 +68,75 @@ static const char *common_path(Arena *a, Op *const *op, int n, bool all) {
   return length > from ? str_copy_n(a, path + from, length - from) : NULL;
 }
 
+// -- Layers that run several times -------------------------------------------------------------
+
+const Occurrence *same_layer(const BlockRun *run, const Occurrence *time, int i) {
+  for (int k = 0; k < time->block->n_members; k++) {
+    const Occurrence *o = time->member[k].inner;
+    if (o && o->block == run->layer && i-- == 0) return o;
+  }
+  return NULL;
+}
+
+// Adds `by` to the number of times that an occurrence reads each weight, by value id. Returns
+// whether all of them are 0 then.
+static bool count_reads(const Occurrence *o, int by, int *reads, Arena *a) {
+  Op **op = arena_array(a, Op *, o->block->n_ops);
+  int n = occurrence_ops(o, op);
+  bool zero = true;
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < n; i++)
+      for (int k = 0; k < op[i]->n_in; k++) {
+        const Value *v = op[i]->in[k].value;
+        if (v->def || v->role == ROLE_input) continue;
+        if (pass == 0)
+          reads[v->id] += by;
+        else
+          zero &= reads[v->id] == 0;
+      }
+  return zero;
+}
+
+static bool has_same_weights(const Occurrence *x, const Occurrence *y, const Graph *g, Arena *a) {
+  int *reads = arena_array(a, int, g->n_values);
+  count_reads(x, 1, reads, a);
+  return count_reads(y, -1, reads, a) && count_reads(x, 0, reads, a);
+}
+
+// Whether each occurrence of `times`, which is one unit, goes through all layers of the run, that
+// are occurrences of a block there.
+static bool goes_through(const BlockRun *times, const BlockRun *run, const Graph *g, Arena *a) {
+  if (times->n_parts > 1) return false;
+  for (int t = 0; t < times->n; t++) {
+    if (same_layer(run, times->at[t], run->n)) return false;
+    for (int i = 0; i < run->n; i++) {
+      const Occurrence *o = same_layer(run, times->at[t], i);
+      if (!o || !has_same_weights(run->at[i], o, g, a)) return false;
+    }
+  }
+  return true;
+}
+
+// The block with as many ops as `like` within an occurrence; or NULL.
+static const Block *block_within(const Occurrence *o, const Block *like) {
+  for (int k = 0; k < o->block->n_members; k++) {
+    const Occurrence *inner = o->member[k].inner;
+    if (inner && inner->block->n_ops == like->n_ops) return inner->block;
+  }
+  return NULL;
+}
+
+static void find_times(Divider *s) {
+  for (int r = 0; r < s->run.n; r++) {
+    BlockRun *run = &s->run.at[r];
+    run->times = -1;
+    for (int t = 0; t < s->run.n && run->times < 0; t++) {
+      run->layer = block_within(s->run.at[t].at[0], run->at[0]->block);
+      if (run->layer && goes_through(&s->run.at[t], run, s->g, s->scratch)) run->times = t;
+    }
+  }
+}
+
 // -- Units -------------------------------------------------------------------------------------
 
 // Adds a unit of these ops.
@@ -147,6 +216,7 @@ const ModelUnits *blocks_find(Module *front, Arena *a) {
   number_layers(&s);
   find_runs(&s);
   find_units(&s);
+  find_times(&s);
   b->n_units = s.unit.n;
   b->unit = s.unit.at;
   b->n_runs = s.run.n;

@@ -8,6 +8,12 @@
 // cut where a run begins or ends.  An occurrence is divided into its parts (repeats/parts.h).  A
 // stage may end after each unit.
 //
+// A model that goes through its layers several times has them in one run, if it trains them once,
+// and earlier times in another one, each of which is one occurrence and one unit:
+//
+//     run    once more without gradients: [h.0 … h.47], [h.0 … h.47]     two units
+//     run    h.0 h.1 … h.47                                              `times` is the run above
+//
 // Every op of the model has its number (Origin.of), which the ops made from it keep through the
 // passes, so the seconds and bytes of a built step belong to units.
 
@@ -28,6 +34,8 @@ typedef struct BlockRun {
   int n;
   const Occurrence **at; // [n]
   int n_parts, first;    // units of each occurrence; the common number of those of part 0
+  int times;             // each occurrence of that run goes through these layers, too; -1: none
+  const Block *layer;    // there
 } BlockRun;
 
 typedef struct ModelUnits {
@@ -46,5 +54,7 @@ typedef struct ModelUnits {
 const ModelUnits *blocks_find(Module *front, Arena *a);
 // Units with equal costs have equal numbers; -1: no other unit is like this one.
 int unit_block(const ModelUnits *b, int unit);
+// The same layer as occurrence `i` of a run, in an occurrence of the run `times`.
+const Occurrence *same_layer(const BlockRun *run, const Occurrence *time, int i);
 
 #endif

@@ -31,19 +31,34 @@ static void put_in_order(const ModelUnits *b, const Copies *c) {
     if (c->of[b->order[i]->id]) op_move_before(c->of[b->order[i]->id], NULL);
 }
 
-// Lets the readers of an occurrence read `by` instead, and erases it.
+// Lets the readers of an occurrence read `by` instead, and erases it. Layers of both may be gone.
 static void leave_out(const Copies *c, const Occurrence *o, const Occurrence *by, Arena *a) {
   int n = o->block->n_ops;
   Op **op = arena_array(a, Op *, n), **other = arena_array(a, Op *, n);
   occurrence_ops(o, op);
   occurrence_ops(by, other);
   for (int i = 0; i < n; i++)
-    for (int k = 0; k < op[i]->n_out; k++)
+    for (int k = 0; c->of[op[i]->id] && k < op[i]->n_out; k++)
       value_replace(c->of[op[i]->id]->out[k], c->of[other[i]->id]->out[k]);
   for (int i = 0; i < n; i++) {
+    if (!c->of[op[i]->id]) continue;
     op_erase(c->of[op[i]->id]);
     c->of[op[i]->id] = NULL;
   }
+}
+
+// Leaves out the layers of a run wherever the model goes through them, first within other runs.
+static void shorten(const ModelUnits *b, const Copies *c, const int *keep, Arena *a) {
+  for (int r = 0; r < b->n_runs; r++) {
+    const BlockRun *run = &b->run[r], *times = run->times < 0 ? NULL : &b->run[run->times];
+    for (int t = 0; times && t < times->n; t++)
+      for (int i = keep[r]; i < run->n; i++)
+        leave_out(c, same_layer(run, times->at[t], i), same_layer(run, times->at[t], keep[r] - 1),
+                  a);
+  }
+  for (int r = 0; r < b->n_runs; r++)
+    for (int i = keep[r]; i < b->run[r].n; i++)
+      leave_out(c, b->run[r].at[i], b->run[r].at[keep[r] - 1], a);
 }
 
 Module *cut_out(const ModelUnits *b, const int *keep) {
@@ -51,9 +66,7 @@ Module *cut_out(const ModelUnits *b, const int *keep) {
   Module *m = module_clone(b->front);
   Graph *g = m->graphs;
   Copies c = copies_of(b->front->graphs, g, scratch);
-  for (int r = 0; r < b->n_runs; r++)
-    for (int i = keep[r]; i < b->run[r].n; i++)
-      leave_out(&c, b->run[r].at[i], b->run[r].at[keep[r] - 1], scratch);
+  shorten(b, &c, keep, scratch);
   if (!is_in_order(g)) put_in_order(b, &c);
   // Updates of parameters that nothing reads any more, such as running statistics.
   for (int i = g->n_results; i-- > 0;)

@@ -165,6 +165,31 @@ static int unit_of(const ModelUnits *b, int run, int index, int part) {
   BUG("a run without unit %d.%d", index, part);
 }
 
+// What one more layer of a run adds to each time that the model goes through it before, in the unit
+// of that time. Weights count for the run itself.
+static double once_more(const Tables *t, const CutOuts *c, int r, Figure f) {
+  int times = t->blocks->run[r].times;
+  if (times < 0 || !c->more[r] || f > FIG_waiting) return 0;
+  int unit = unit_of(t->blocks, times, 0, 0);
+  return fmax(own(&c->one_more[r], unit, f) - own(&c->few, unit, f), 0);
+}
+
+// Adds the layers that are left out of the times before.
+static void add_times(const Tables *t, const CutOuts *c, Figure f, double *out) {
+  const ModelUnits *b = t->blocks;
+  for (int r = 0; r < b->n_runs; r++) {
+    double one = once_more(t, c, r, f);
+    for (int i = 0; one > 0 && i < b->n_units; i++)
+      if (b->unit[i].run == b->run[r].times) out[i] += (b->run[r].n - c->keep[r]) * one;
+  }
+}
+
+// How often a cut-out has the run before, and so its layers; 0: they run once.
+static int times_before(const Tables *t, const CutOuts *c, int r) {
+  int times = t->blocks->run[r].times;
+  return times < 0 ? 0 : c->keep[times];
+}
+
 // Sets a figure of all units of the model, out[unit].
 static void share_out(const Tables *t, const CutOuts *c, Figure f, double *out, Arena *a) {
   const ModelUnits *b = t->blocks;
@@ -173,7 +198,8 @@ static void share_out(const Tables *t, const CutOuts *c, Figure f, double *out, 
     if (!c->more[r]) continue;
     // One more occurrence, shared by its units as the second one's ops are.
     const Sample *s = &c->one_more[r];
-    double one = fmax(whole(s, b->n_units, f) - whole(&c->few, b->n_units, f), 0), sum = 0;
+    double one = whole(s, b->n_units, f) - whole(&c->few, b->n_units, f), sum = 0;
+    one = fmax(one - times_before(t, c, r) * once_more(t, c, r, f), 0);
     int n = b->run[r].n_parts;
     int *second = arena_array(a, int, n);
     for (int p = 0; p < n; p++)
@@ -202,6 +228,7 @@ static void share_out(const Tables *t, const CutOuts *c, Figure f, double *out, 
       for (int i = 0; i < b->run[r].n; i++)
         out[unit_of(b, r, i, p)] = sum / b->run[r].n;
     }
+  add_times(t, c, f, out);
 }
 
 // The sample of a unit, as it is among neighbours of its kind.
