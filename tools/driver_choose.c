@@ -164,6 +164,7 @@ typedef struct Common {
   int n;        // candidates so far
   const char *best;
   double least; // its seconds; 0: none fits
+  double shown; // when progress was, in seconds
 } Common;
 
 static const char *pipeline_of(void *context, const Candidate *c) {
@@ -228,18 +229,22 @@ static bool wants_to_abandon(void *context) {
   return common->s->only_priced && interrupt_seen();
 }
 
-// On a terminal, shows the best plan so far in one line, which the next one replaces.
+// On a terminal, shows the best plan so far in one line, which the next one replaces: after each
+// candidate, and between these as time passes.
 static void show_progress(void *context, const Candidate *c, double bound) {
   Common *common = context;
-  common->n++;
-  if (c->fits && (common->least <= 0 || c->seconds < common->least)) {
+  double now = clock_seconds();
+  if (!c && now - common->shown < 0.5) return;
+  common->shown = now;
+  common->n += c != NULL;
+  if (c && c->fits && (common->least <= 0 || c->seconds < common->least)) {
     common->best = c->plan;
     common->least = c->seconds;
     interrupt_allow();
   }
   if (!isatty(STDERR_FILENO)) return;
   fprintf(stderr, "\r\033[K%d plan%s tried in %.0f s", common->n, common->n == 1 ? "" : "s",
-          clock_seconds() - common->start);
+          now - common->start);
   if (common->best) fprintf(stderr, ": %s %.4g ms", common->best, 1e3 * common->least);
   if (bound > 0) fprintf(stderr, ", none below %.4g ms", 1e3 * bound);
   fflush(stderr);

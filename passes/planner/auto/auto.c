@@ -22,9 +22,12 @@ enum { MOST_BUILT = 8, MOST_SMALL = 32 };
 
 // -- The heap ----------------------------------------------------------------------------------
 
-// Of equal keys the point that is first in the space comes first.
+// Of equal keys the point that is first in the space comes first. In a hurry the points that are
+// nearest to a compilation are before all others.
 static bool is_before(const AutoSearch *s, int x, int y) {
-  double a = auto_key(s, &s->points.at[x]), b = auto_key(s, &s->points.at[y]);
+  const Priced *p = &s->points.at[x], *q = &s->points.at[y];
+  if (s->hurries && p->tier != q->tier) return p->tier > q->tier;
+  double a = auto_key(s, p), b = auto_key(s, q);
   return a < b || (a == b && x < y);
 }
 
@@ -52,6 +55,14 @@ static int heap_pop(AutoSearch *s) {
     heap_swap(s, i, least);
     i = least;
   }
+}
+
+// Orders the heap again, as keys changed.
+static void heap_order(AutoSearch *s) {
+  int n = s->n_heap;
+  s->n_heap = 0;
+  for (int k = 0; k < n; k++)
+    heap_push(s, s->heap[k]);
 }
 
 // -- Tiers -------------------------------------------------------------------------------------
@@ -245,11 +256,7 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   if (!c.made) return;
   auto_note_built(s, &p->at, p->seconds, &c);
   if (p->at.stages == 1) auto_note_one_stage(s, c.seconds);
-  // The keys of points like it changed.
-  int n = s->n_heap;
-  s->n_heap = 0;
-  for (int k = 0; k < n; k++)
-    heap_push(s, s->heap[k]);
+  heap_order(s);
   if (c.fits) return;
   if (!s->points.at[i].dealt_again) add_recomputed(s, i);
   deal_again(s, i, &c);
@@ -343,9 +350,7 @@ static void build_placed(AutoSearch *s, Candidates *all) {
     c.micro_batches = p->at.micro_batches;
     c.worth = least_fitting(all);
     c.priced = p->seconds;
-    s->n_built++;
-    candidate_make(s->model, s->o, s->a, &c, NULL);
-    vec_push(s->a, all, c);
+    make_plan(s, &c, all);
     return;
   }
 }
@@ -354,7 +359,11 @@ void auto_build(AutoSearch *s, Candidates *all) {
   bool small = auto_is_small(s);
   // Of a small model each point may be compiled with every recomputation.
   int most = small ? MOST_SMALL * (s->n_recomputed ? N_RECOMPUTE_LEVELS : 1) : MOST_BUILT;
-  while (s->n_heap && s->n_built + s->n_same < most && !choice_ends(s->o, all)) {
+  while (s->n_heap && (s->hurries || s->n_built + s->n_same < most) && !choice_ends(s->o, all)) {
+    if (!s->hurries && choice_is_late(s->o, all)) {
+      s->hurries = true;
+      heap_order(s);
+    }
     double best = least_fitting(all), err = fmax(s->err, ERR);
     bool ends = best > 0 && best <= auto_key(s, &s->points.at[s->heap[0]]) * (1 - err);
     if (ends && !small) break;
@@ -365,6 +374,7 @@ void auto_build(AutoSearch *s, Candidates *all) {
       raise_tier(s, i, all);
     else if (p->dealt_again || !is_tried(all, &p->at))
       build_point(s, i, all);
+    if (s->o->progress) s->o->progress(s->o->context, NULL, s->o->bound);
   }
   if (!small && !choice_ends(s->o, all)) build_placed(s, all);
 }

@@ -128,8 +128,8 @@ typedef const char *MakeTablePipeline(void *context, Arena *a, const char *plan,
 // Whether to take the best plan so far: the time is over, or the user wants it.
 typedef bool StopChoice(void *context);
 
-// Called with each candidate that was compiled, or could not be. `bound`: seconds that no plan of
-// the search's space can be below; 0: unknown.
+// Called with each candidate that was compiled, or could not be, and with NULL between these,
+// often. `bound`: seconds that no plan of the search's space can be below; 0: unknown.
 typedef void ShowProgress(void *context, const Candidate *c, double bound);
 
 typedef struct ChooseOptions {

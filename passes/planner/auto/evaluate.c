@@ -42,6 +42,10 @@ bool choice_ends(const ChooseOptions *o, const Candidates *all) {
   return wants_end(o, any_fits(all));
 }
 
+bool choice_is_late(const ChooseOptions *o, const Candidates *all) {
+  return o->stop && !any_fits(all) && o->stop(o->context);
+}
+
 static bool compilation_ends(void *to) {
   const ChooseOptions *o = to;
   return wants_end(o, o->found && *o->found);

@@ -52,7 +52,9 @@ double least_fitting(const Candidates *all);
 bool has_whole_rows(const ChooseOptions *o, const Candidate *c, int64_t n);
 // Whether the best so far is to be taken, as there is one.
 bool choice_ends(const ChooseOptions *o, const Candidates *all);
-// The same for passes, during a compilation.
+// Whether it would be, but there is no plan that fits yet.
+bool choice_is_late(const ChooseOptions *o, const Candidates *all);
+// The same as choice_ends for passes, during a compilation.
 Stop choice_stop(const ChooseOptions *o);
 // Whether a search prefers that all ranks do the same.
 bool any_alike(const Candidates *all);

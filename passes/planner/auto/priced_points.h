@@ -57,6 +57,7 @@ struct AutoSearch {
   double err;       // by how much plans were faster than their price
   Kept kept;        // the best that was built
   bool goes_first;  // before candidates without stages
+  bool hurries;     // the time is over: the first plan that fits is the result
   double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
   int n_recomputed; // points that were added
   int n_same;       // points whose plan was built for another one
