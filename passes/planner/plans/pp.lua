@@ -56,7 +56,8 @@ function step(axis)
   if not asked or differs() then
     place(axis, size(axis))
   elseif #asked % size(axis) ~= 0 then
-    refuse(asked[#asked], ("%d numbers of layers cannot be shared evenly by %d ranks"):format(#asked, size(axis)))
+    local text = "%d number%s of layers for %d ranks: give %d, one for each stage, or a multiple of %d"
+    refuse(asked[#asked], text:format(#asked, #asked == 1 and "" or "s", size(axis), size(axis), size(axis)))
   else
     local lists = deal()
     if lists then place(axis, { deal = lists, numbers = asked }) end

@@ -15,8 +15,8 @@ local function deal(axis)
   local layers_of, chunks = "", #asked // size(axis)
   for _, number in ipairs(asked) do layers_of = layers_of .. ":" .. number.text end
   if #asked % size(axis) ~= 0 or chunks < 2 then
-    local text = "%d numbers of layers are for as many stages, not for two or more on each of %d ranks"
-    refuse(asked[#asked], text:format(#asked, size(axis)))
+    local text = "%d numbers of layers for %d ranks: give %d, one for each stage, or a greater multiple of %d"
+    refuse(asked[#asked], text:format(#asked, size(axis), 2 * size(axis), size(axis)))
     return
   end
   schedule("interleaved:" .. chunks)
