@@ -512,7 +512,7 @@ static void peaks_have_bytes_that_wait(void **state) {
       double most = 0, of_stage[24] = {0};
       for (int at = t.at[d]; at < t.at[d + 1]; at++) {
         double before = 0, after = 0;
-        // What the blocks up to this one leave, and what it begins with.
+        // The bytes that are held while this block runs, and after it.
         int stage_of = t.block[at].stage;
         for (int b = t.at[d]; b <= at; b++) {
           const StagedBlock *x = &t.block[b];

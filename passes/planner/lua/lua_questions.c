@@ -317,8 +317,9 @@ static void mark_layers(lua_State *l, bool *asked, int n_layers) {
     why = str_format(a, "there is no layer %lld, there are %d",
                      (long long)(first < 1 ? first : last), n_layers);
   else if (n < 0 || n > last - first + 1)
-    why = str_format(a, "layers %lld to %lld are not %lld", (long long)first, (long long)last,
-                     (long long)n);
+    why =
+        str_format(a, "layers %lld to %lld are %lld, so %lld of them cannot be asked for",
+                   (long long)first, (long long)last, (long long)(last - first + 1), (long long)n);
   for (lua_Integer i = first; !why && i < first + n; i++) {
     if (asked[i - 1]) why = str_format(a, "layer %lld is in an earlier number", (long long)i);
     asked[i - 1] = true;

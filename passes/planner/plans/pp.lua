@@ -21,17 +21,23 @@ local function sum()
   return n
 end
 
+-- "1 layer", "2 layers"
+local function count(n, noun)
+  return ("%d %s%s"):format(n, noun, n == 1 and "" or "s")
+end
+
 -- The ops of each stage.
 local function deal()
   local all, parts, lists, from = layers(), layer_parts(), {}, 1
-  local hint = #parts > #all and ("; or parts of layers, of which there are %d"):format(#parts) or ""
+  local there = count(#all, "layer") .. (#parts > #all and (", or %d parts of layers"):format(#parts) or "")
+  local wrong = ("the model has %s, and the numbers add up to %d"):format(there, sum())
   if sum() == #parts then all = parts end
   for i, number in ipairs(asked) do
     if number.first then
       refuse(number, "stages have the layers in order, so the number of each is enough")
       return
     elseif from + number.n - 1 > #all then
-      refuse(number, ("there are %d layers, and stages 1 to %d have %d%s"):format(#all, i, from + number.n - 1, hint))
+      refuse(number, wrong)
       return
     end
     lists[i] = {}
@@ -41,7 +47,7 @@ local function deal()
     from = from + number.n
   end
   if from <= #all then
-    refuse(asked[#asked], ("there are %d layers, and the stages have %d%s"):format(#all, from - 1, hint))
+    refuse(asked[#asked], wrong)
     return
   end
   return lists
@@ -56,8 +62,8 @@ function step(axis)
   if not asked or differs() then
     place(axis, size(axis))
   elseif #asked % size(axis) ~= 0 then
-    local text = "%d number%s of layers for %d ranks: give %d, one for each stage, or a multiple of %d"
-    refuse(asked[#asked], text:format(#asked, #asked == 1 and "" or "s", size(axis), size(axis), size(axis)))
+    local text = "%s of layers for %d ranks: give %d, one for each stage, or a multiple of %d"
+    refuse(asked[#asked], text:format(count(#asked, "number"), size(axis), size(axis), size(axis)))
   else
     local lists = deal()
     if lists then place(axis, { deal = lists, numbers = asked }) end
