@@ -3,6 +3,8 @@
 
 #include "unit.h"
 
+#include <limits.h>
+
 #include "planner/auto/auto.h"
 #include "planner/auto/bounds.h"
 #include "planner/auto/evaluate.h"
@@ -409,6 +411,70 @@ static void choices_end_within_a_compilation(void **state) {
   heard_free(h);
 }
 
+static const PipelineOptions *quiet_run(void *context) {
+  static const PipelineOptions run = {.bisect_limit = -1};
+  (void)context;
+  return &run;
+}
+
+static void *no_findings(void *context) {
+  return context;
+}
+
+// Sets the memory to one with which the search fits in another round than its first, which is
+// watched, and so is compiled again to keep its module. False: there is none.
+static bool fits_later(Problem *p, const Module *m, ChooseOptions *o, Cluster *c,
+                       const Candidate *search) {
+  Candidate open = *search;
+  candidate_make(m, o, p->a, &open, NULL);
+  o->limited = true;
+  for (int percent = 99; percent >= 60; percent -= 3) {
+    c->memory = p->memory = (double)open.needs.peak_bytes * percent / 100;
+    Candidate now = *search;
+    candidate_make(m, o, p->a, &now, NULL);
+    if (now.fits && now.memory) return true;
+  }
+  return false;
+}
+
+// If the choice ends while a plan is compiled again for its module, there is no module, and the
+// plan still fits.
+static void a_plan_may_have_no_module(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = {.a = arena_new(), .cluster = "h100:2x2", .micro_batches = SLICES};
+  p.text = word_model(p.a, 1024, 256, 4);
+  Module *m = module_of(&p);
+  ChooseOptions o = options(&p, h->d);
+  Cluster cluster = *o.cluster;
+  bool found = true;
+  o.cluster = &cluster;
+  o.found = &found;
+  o.run = quiet_run;
+  o.keep = no_findings;
+  o.stop = is_asked_enough;
+  p.most_asked = INT_MAX;
+  Candidate search = {.plan = "search", .ranks = RANKS, .micro_batches = SLICES};
+  assert_true(fits_later(&p, m, &o, &cluster, &search));
+  int all = 0, n_without = 0;
+  for (int before = 0; before < 12; before++) {
+    Candidate c = search;
+    Kept kept = {0};
+    p.most_asked = before ? all - before : INT_MAX;
+    p.asked = 0;
+    candidate_make(m, &o, p.a, &c, &kept);
+    if (!before) all = p.asked;
+    if (!before) assert_true(c.fits && kept.m);
+    if (c.fits) assert_true(c.made && !c.stopped);
+    n_without += c.fits && !kept.m;
+    kept_free(&kept);
+  }
+  assert_true(n_without > 0);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
 static const char *random_words(Arena *a, unsigned *state) {
   int words = 64 << random_below(state, 10), width = 16 << random_below(state, 7);
   return word_model(a, words, width, 1 + random_below(state, 5));
@@ -627,6 +693,7 @@ TEST_GROUP(auto) {
       cmocka_unit_test(the_best_with_experts_is_found),
       cmocka_unit_test(the_best_with_words_is_found),
       cmocka_unit_test(choices_end_within_a_compilation),
+      cmocka_unit_test(a_plan_may_have_no_module),
       cmocka_unit_test(loans_are_bounds),
       cmocka_unit_test(the_best_of_random_models_is_found),
       cmocka_unit_test(texts_of_points_are_read_back),

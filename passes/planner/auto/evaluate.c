@@ -243,15 +243,21 @@ static bool may_improve(const ChooseOptions *o, const Candidate *now, bool ok,
 }
 
 // Hands over the module of a plan that fits. `again`: the compilation that was watched had another
-// result, so it is compiled once more, with the answers of its searches.
+// result, so it is compiled once more, with the answers of its searches; if the choice ends
+// meanwhile, there is no module.
 static void keep_module(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                         bool again, LifetimeCache *lives, Kept *watched, Kept *kept) {
   if (again) {
     Candidate same = same_again(c);
     kept_free(watched);
     make_once(model, o, a, &same, true, lives, watched);
-    if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
+    if (!same.fits && !same.stopped)
+      BUG("the plan '%s' fits, but not when it is made again", c->plan);
     c->step = same.step;
+    if (same.stopped) {
+      kept_free(kept);
+      return;
+    }
   }
   kept_free(kept);
   *kept = *watched;
