@@ -151,7 +151,15 @@ static bool check_init(const Settings *s, Diag *d) {
                               (long long)INT64_MAX);
 }
 
-// Checks sizes, --dim, --train and --init.
+// Whether the text is NAME=SIZE, with this sign between the two; NULL: it has none.
+static bool is_size(const char *text, const char *equals) {
+  char *end;
+  if (!equals || equals == text || !equals[1]) return false;
+  long long n = strtoll(equals + 1, &end, 10);
+  return !*end && n >= 1 && n <= INT32_MAX;
+}
+
+// Checks sizes, --dim, --bound, --train and --init.
 static bool check_values(const Settings *s, Diag *d) {
   int errors = diag_errors(d);
   const struct {
@@ -194,22 +202,13 @@ static bool check_values(const Settings *s, Diag *d) {
                (long long)s->accumulate);
     return false;
   }
-  // --dim NAME=SIZE
-  for (int i = 0; i < s->dims.n; i++) {
-    const char *equals = strchr(s->dims.at[i], '=');
-    char *end = NULL;
-    long long n = equals ? strtoll(equals + 1, &end, 10) : 0;
-    if (!equals || equals == s->dims.at[i] || !equals[1] || *end || n < 1 || n > INT32_MAX)
+  for (int i = 0; i < s->dims.n; i++)
+    if (!is_size(s->dims.at[i], strchr(s->dims.at[i], '=')))
       return diag_error(d, NULL, "--dim wants NAME=SIZE, not '%s'", s->dims.at[i]);
-  }
-  // --bound NAME=N
-  for (int i = 0; i < s->bounds.n; i++) {
-    const char *equals = strrchr(s->bounds.at[i], '=');
-    char *end = NULL;
-    long long n = equals ? strtoll(equals + 1, &end, 10) : 0;
-    if (!equals || equals == s->bounds.at[i] || !equals[1] || *end || n < 1 || n > INT32_MAX)
+  // The name of a node may contain '='.
+  for (int i = 0; i < s->bounds.n; i++)
+    if (!is_size(s->bounds.at[i], strrchr(s->bounds.at[i], '=')))
       return diag_error(d, NULL, "--bound wants NAME=SIZE, not '%s'", s->bounds.at[i]);
-  }
   // --train is for whole weights.
   bool ok = true;
   for (int i = 0; i < s->freeze.n; i++) {
