@@ -13,6 +13,8 @@
 #include "space.h"
 
 #define ERR  0.02  // by which plans are faster than their price, at least
+#define NEAR 0.003 // likewise, without stages, by tables that were right for others
+enum { SURE = 2 }; // of these
 #define LESS 0.999 // of the memory: for a deal that is made again
 
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
@@ -159,6 +161,7 @@ static void add_fewest(AutoSearch *s, int i) {
   Priced p = {.at = s->points.at[i].at, .bound = s->points.at[i].bound, .lender = -1};
   if (p.at.recompute == RECOMPUTE_none || p.at.fewest || p.at.stages == 1 || p.at.chunks > 1)
     return;
+  if (s->prices && !prices_have_deals(s->prices)) return;
   p.at.fewest = true;
   vec_push(s->a, &s->points, p);
   heap_push(s, s->points.n - 1);
@@ -355,6 +358,14 @@ static void build_placed(AutoSearch *s, Candidates *all) {
   }
 }
 
+// By how much the plan of a point may be faster than its key. Without stages a table is of the
+// model's whole step, so plans miss their prices alike.
+static double error_of(const AutoSearch *s, const Point *p) {
+  double err = fmax(s->err, ERR);
+  if (p->stages > 1 || s->n_whole < SURE || auto_is_small(s)) return err;
+  return fmin(err, fmax(2 * s->whole_err, NEAR));
+}
+
 void auto_build(AutoSearch *s, Candidates *all) {
   bool small = auto_is_small(s);
   // Of a small model each point may be compiled with every recomputation.
@@ -370,6 +381,7 @@ void auto_build(AutoSearch *s, Candidates *all) {
     int i = heap_pop(s);
     Priced *p = &s->points.at[i];
     if (small && best > 0 && best <= p->bound.seconds) continue;
+    if (best > 0 && best <= auto_key(s, p) * (1 - error_of(s, &p->at)) && !small) continue;
     if (p->tier < TIER_priced)
       raise_tier(s, i, all);
     else if (p->dealt_again || !is_tried(all, &p->at))

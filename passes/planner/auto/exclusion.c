@@ -121,12 +121,18 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   return NULL;
 }
 
-const Candidate *auto_best_of_space(const AutoSearch *s, const Candidates *all) {
+// Returns the best plan so far, if it is of a point of a large model; or NULL.
+static const Candidate *best_built(const AutoSearch *s, const Candidates *all) {
   const Candidate *best = NULL;
   double least = least_fitting(all);
   for (int i = 0; i < all->n && !best; i++)
     if (all->at[i].fits && all->at[i].seconds <= least) best = &all->at[i];
-  if (!best || best->priced <= 0 || auto_is_small(s)) return NULL;
+  return best && best->priced > 0 && !auto_is_small(s) ? best : NULL;
+}
+
+const Candidate *auto_best_of_space(const AutoSearch *s, const Candidates *all) {
+  const Candidate *best = best_built(s, all);
+  if (!best) return NULL;
   // Of a point with a deal of its own, or another one.
   for (int i = 0; i < s->points.n; i++)
     if (s->points.at[i].built && str_equal(s->points.at[i].plan, best->plan)) return best;
@@ -141,5 +147,5 @@ bool auto_covers(const AutoSearch *s, const Candidates *all) {
 }
 
 bool auto_has_best(const AutoSearch *s, const Candidates *all) {
-  return s->prices && auto_best_of_space(s, all);
+  return s->prices && best_built(s, all);
 }

@@ -25,8 +25,8 @@ const Candidate *auto_best_of_space(const AutoSearch *s, const Candidates *all);
 // other plans with stages are then no better.
 bool auto_covers(const AutoSearch *s, const Candidates *all);
 
-// Whether the best plan is one of the space with stages, by tables: then the space has all numbers
-// of stages with the plans inside of them, and the search has gone through these.
+// Whether the best plan is one of the space, by tables: then the space has all numbers of stages
+// with the plans inside of them, and the search has gone through these.
 bool auto_has_best(const AutoSearch *s, const Candidates *all);
 
 #endif

@@ -14,7 +14,7 @@
 // inside of its stages among them. If the number of micro-batches is open, four for each stage are
 // tried as well, or as many as leave rows for the ranks of a stage; if devices differ, also stages
 // of unequal numbers of ranks. If the best is of the space that the search of auto has gone
-// through, with stages by its tables, only other orders of it are tried.
+// through by its tables, only other orders of stages that it has built are tried.
 
 #ifndef PIPELINES_H
 #define PIPELINES_H

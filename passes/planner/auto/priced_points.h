@@ -55,6 +55,8 @@ struct AutoSearch {
   Vec(Correction) seconds;
   double bytes[N_POINT_KINDS];
   double err;       // by how much plans were faster than their price
+  double whole_err; // by how much those without stages differed from theirs, by tables
+  int n_whole;      // plans of these
   Kept kept;        // the best that was built
   bool goes_first;  // before candidates without stages
   bool hurries;     // the time is over: the first plan that fits is the result

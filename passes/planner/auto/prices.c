@@ -55,7 +55,8 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
   Prices *p = arena_one(a, Prices);
   *p = (Prices){.o = o, .work = w, .a = a, .front = front, .stop = choice_stop(o)};
   // Layers of several forwards are one for stages, and several in a text.
-  p->deals_layers = model->graphs->n_ops > SMALL_OPS && !model_recycles(model);
+  p->refuses_deals = model_recycles(model);
+  p->deals_layers = model->graphs->n_ops > SMALL_OPS && !p->refuses_deals;
   TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths, &p->stop};
   p->tables = tables_new(front, &t, a);
   p->words = units_of_words(tables_blocks(p->tables), a);
@@ -65,6 +66,10 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
 void prices_refuse_deals(Prices *p) {
   p->deals_layers = false;
   p->refuses_deals = true;
+}
+
+bool prices_have_deals(const Prices *p) {
+  return !p->refuses_deals;
 }
 
 void prices_free(Prices *p) {

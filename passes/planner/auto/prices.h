@@ -45,6 +45,8 @@ bool prices_has_units(const Prices *p, const Point *at);
 
 // Plans have no deals in their texts from now on: the passes found other layers than the units are.
 void prices_refuse_deals(Prices *p);
+// Whether texts of plans have deals, by which few layers are recomputed.
+bool prices_have_deals(const Prices *p);
 
 // With `timeline` also the seconds.
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out);
