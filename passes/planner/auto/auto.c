@@ -24,12 +24,12 @@ enum { MOST_BUILT = 8, MOST_SMALL = 32 };
 
 // -- The heap ----------------------------------------------------------------------------------
 
-// Of equal keys the point that is first in the space comes first. In a hurry the points that are
-// nearest to a compilation are before all others.
+// Of equal keys the point that is first in the space comes first. In a hurry the order is that of
+// estimates, which a point keeps while it gets its price.
 static bool is_before(const AutoSearch *s, int x, int y) {
   const Priced *p = &s->points.at[x], *q = &s->points.at[y];
-  if (s->hurries && p->tier != q->tier) return p->tier > q->tier;
-  double a = auto_key(s, p), b = auto_key(s, q);
+  double a = s->hurries ? p->estimate : auto_key(s, p);
+  double b = s->hurries ? q->estimate : auto_key(s, q);
   return a < b || (a == b && x < y);
 }
 
@@ -65,6 +65,19 @@ static void heap_order(AutoSearch *s) {
   s->n_heap = 0;
   for (int k = 0; k < n; k++)
     heap_push(s, s->heap[k]);
+}
+
+// The time is over, and no plan fits yet: the points are compiled in the order of their estimates,
+// those first that fit by these. Points with recomputation that are added follow theirs.
+static void hurry(AutoSearch *s) {
+  enum { UNFIT = 1000 }; // times
+  s->hurries = true;
+  for (int i = 0; i < s->n_heap; i++) {
+    Priced *p = &s->points.at[s->heap[i]];
+    PointPrice e = auto_estimate(s, &p->at);
+    p->estimate = e.status == PRICE_known ? e.seconds : UNFIT * e.seconds;
+  }
+  heap_order(s);
 }
 
 // -- Tiers -------------------------------------------------------------------------------------
@@ -371,10 +384,7 @@ void auto_build(AutoSearch *s, Candidates *all) {
   // Of a small model each point may be compiled with every recomputation.
   int most = small ? MOST_SMALL * (s->n_recomputed ? N_RECOMPUTE_LEVELS : 1) : MOST_BUILT;
   while (s->n_heap && (s->hurries || s->n_built + s->n_same < most) && !choice_ends(s->o, all)) {
-    if (!s->hurries && choice_is_late(s->o, all)) {
-      s->hurries = true;
-      heap_order(s);
-    }
+    if (!s->hurries && choice_is_late(s->o, all)) hurry(s);
     double best = least_fitting(all), err = fmax(s->err, ERR);
     bool ends = best > 0 && best <= auto_key(s, &s->points.at[s->heap[0]]) * (1 - err);
     if (ends && !small) break;

@@ -34,6 +34,7 @@ typedef struct Priced {
   double seconds;   // of that tier, but the first
   double bytes;     // of its price; 0: it says none
   const char *plan; // of its price; NULL: the point's own
+  double estimate;  // seconds, if the search hurries; 0: it was added since
   double tabled;    // seconds that no plan of it is below, by tables; 0: none says
   int lender;       // the table that it borrowed from; -1: none
   bool out;         // the bound proves that it lacks memory
