@@ -352,7 +352,7 @@ static int need_lender(Prices *p, const Point *at, int before) {
   make_lender(p, &plain);
   i = find_lender(p, &plain);
   // Points with more stages than units have no price by tables.
-  if (i < 0 && !prices_has_units(p, at) && table_of(p, at)) i = find_lender(p, at);
+  if (i < 0 && !prices_has_units(p, at) && table_of(p, &plain)) i = find_lender(p, &plain);
   return i;
 }
 
