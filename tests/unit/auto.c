@@ -181,7 +181,7 @@ static Brute brute_force(Problem *p, const Module *m, const ChooseOptions *o, in
   if (!s) fail_msg("no search, on %s:\n%s", p->cluster, p->text);
   Points points = {0};
   SpaceOptions space = {
-      RANKS, ROWS, p->micro_batches, o->cluster->per_node, units, model_features(m, p->a), 0};
+      RANKS, ROWS, p->micro_batches, o->cluster->per_node, units, model_features(m, p->a), 0, true};
   space_list(&space, p->a, &points);
   b.points = points.n;
   for (int k = 0; k < points.n; k++) {
@@ -500,7 +500,7 @@ static int count_wrong_loans(Problem *p, const Module *m, const ChooseOptions *o
   assert_non_null(prices);
   Points points = {0};
   SpaceOptions space = {RANKS, ROWS, 0, o->cluster->per_node, work->units, model_features(m, p->a),
-                        0};
+                        0,     true};
   space_list(&space, p->a, &points);
   int wrong = 0;
   for (int i = 0; i < points.n; i++) {
@@ -632,7 +632,7 @@ static void texts_of_points_are_read_back(void **state) {
   for (size_t k = 0; k < sizeof has / sizeof *has; k++) {
     Arena *a = arena_new();
     Points points = {0};
-    SpaceOptions space = {48, 96, 0, 8, 48, has[k], k % 2 ? 150 : 0};
+    SpaceOptions space = {48, 96, 0, 8, 48, has[k], k % 2 ? 150 : 0, true};
     space_list(&space, a, &points);
     assert_true(points.n > 100);
     int experts = 0, ring = 0, all_to_all = 0, words = 0, interlaced = 0, chunks = 0;

@@ -117,7 +117,8 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
                         .per_node = c->per_node,
                         .units = s->work->units,
                         .has = has,
-                        .capacity = o->expert_capacity};
+                        .capacity = o->expert_capacity,
+                        .few_slices = auto_is_small(s)};
   Points points = {0};
   space_list(&space, a, &points);
   s->heap = arena_array(a, int, (2 * N_RECOMPUTE_LEVELS - 1) * (int64_t)points.n);

@@ -45,8 +45,7 @@ static void add_kinds(const SpaceOptions *o, Arena *a, const Point *p, Points *o
   }
 }
 
-// Adds the numbers of ranks with every number of micro-batches. Fewer than stages leave ranks idle
-// most of the time, which may still be the fastest for ops that one row fills as little as two.
+// Adds the numbers of ranks with every number of micro-batches.
 static void add_slices(const SpaceOptions *o, Arena *a, Point p, Points *out) {
   enum { MOST_SLICES = 512 }; // as experts have them
   int64_t rows = o->rows / point_row_ranks(&p);
@@ -55,6 +54,7 @@ static void add_slices(const SpaceOptions *o, Arena *a, Point p, Points *out) {
   if (o->rows > 0 && !divides(point_row_ranks(&p), o->rows)) return;
   for (int64_t m = least; m <= most && m <= MOST_SLICES; m++) {
     if (rows > 0 && !divides(m, rows)) continue;
+    if (!o->micro_batches && !o->few_slices && p.stages > 1 && m < p.stages) continue;
     p.micro_batches = m;
     add_kinds(o, a, &p, out);
   }

@@ -9,6 +9,9 @@
 //                          large tables of words    dp=4,vp=2 …  pp_interlaced=2,dp=4 …
 //                          chunks                   pp_interleaved=2,dp=4 …  pp_interleaved:4=2,dp=4 …
 //
+// Fewer micro-batches than stages leave ranks idle most of the time. They are points of small
+// models alone, whose ops may take as long for one row as for two.
+//
 // Points that do not fit get variants with recomputation while the search runs (auto.c).
 //
 // Numbers of ranks are divisors of all ranks, and micro-batches divide the rows of a replica. Ranks
@@ -30,6 +33,7 @@ typedef struct SpaceOptions {
   int units;             // the most stages, of all chunks: products and lookups of the model
   ModelFeatures has;     // without a subject there are no points for it
   int capacity;          // of points with expert ranks
+  bool few_slices;       // also fewer micro-batches than stages
 } SpaceOptions;
 
 typedef Vec(Point) Points;
