@@ -13,8 +13,8 @@
 //     %s1 = add %g2, %g1   : … @s1
 //     %s2 = add %s1, %g2b  : … @s1, not @s2
 //
-// A sum of the updates' part, the norm of all gradients, visits the stages in the model's order, and
-// leaves the stages of a weight that several of them read for the next one of these.
+// A sum of the updates' part, the norm of all gradients, visits the stages in the model's order,
+// and leaves the stages of a weight that several of them read for the next one of these.
 
 #include "assign.h"
 
