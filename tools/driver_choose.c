@@ -193,7 +193,7 @@ static const PipelineOptions *run_of(void *context) {
   return run_options(common->s, common->compiled, common->a);
 }
 
-// What the observers of a run found.
+// Findings of a run's observers.
 typedef struct Findings {
   PassTimes seconds;
   SearchStats searched;

@@ -182,7 +182,7 @@ bool order_sums(Graph *g, Arena *scratch, Diag *d) {
     if (!rebuild(op, &all, scratch, d)) return false;
     any = true;
   }
-  // What the old order added is erased from the end: readers come after producers.
+  // Adds of the old order are erased from the end: readers come after producers.
   for (Op *op = any ? g->last : NULL, *before; op; op = before) {
     before = op->prev;
     if (adds_alike(op) && !op_used(op)) op_erase(op);

@@ -13,11 +13,11 @@
 #include "evaluate.h"
 #include "prices.h"
 
-// Errors of estimates, as factors: the seconds of those with as many parts
-// of the model, stages or chunks, and the same ZeRO and recomputation; the bytes of those of a
-// schedule. It corrects the estimates of points like them.
+// The error of prices, or of estimates, of points with as many parts of the model, the same level
+// of ZeRO and the same recomputation: the least factor by which plans that were built took longer.
+// It corrects the numbers of points like them.
 typedef struct Correction {
-  int parts, zero;
+  int parts, zero;         // stages times chunks
   bool interlaced, tabled; // by tables, or an estimate
   RecomputeLevel recompute;
   double least;

@@ -165,7 +165,7 @@ static int unit_of(const ModelUnits *b, int run, int index, int part) {
   BUG("a run without unit %d.%d", index, part);
 }
 
-// What one more layer of a run adds to each time that the model goes through it before, in the unit
+// The part that one more layer of a run adds to each earlier time of the model in it, in the unit
 // of that time. Weights count for the run itself.
 static double once_more(const Tables *t, const CutOuts *c, int r, Figure f) {
   int times = t->blocks->run[r].times;
