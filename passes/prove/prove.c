@@ -376,6 +376,7 @@ static void prove_unknown(Proof *p, const Op *op) {
     prove_no_pieces(p, op, in, numbers);
     return;
   }
+  if (prove_no_sum(p, op)) return;
   prove_error(p, op->loc, "%s: the model's program has no such op on these operands",
               kind_name(op));
   for (int i = 0; i < op->n_in; i++) {
@@ -384,8 +385,6 @@ static void prove_unknown(Proof *p, const Op *op) {
                            ? prove_name(number_value(p->numbers, of->number), p->a)
                            : lowered_name(p, op->in[i].value);
     if (name) diag_note(p->d, op->loc, "operand %d is %s", i, name);
-    if (of->terms)
-      diag_note(p->d, op->loc, "operand %d is a sum of %d values", i, terms_count(of->terms));
   }
 }
 

@@ -131,7 +131,9 @@ const char *lowered_name(const Proof *p, const Value *v);
 // Proves an add for a sum that the model's program has in another order. False, without an error,
 // if it is none.
 bool prove_sum(Proof *p, const Op *op);
-int terms_count(const Terms *t);
+// Reports an op that adds, or reads, a sum that the model's program does not have, with the terms
+// that it lacks or has too often. False, without an error, if it is none.
+bool prove_no_sum(Proof *p, const Op *op);
 
 // -- prove_padded.c --------------------------------------------------------------------------
 

@@ -185,6 +185,46 @@ bool prove_sum(Proof *p, const Op *op) {
   return true;
 }
 
-int terms_count(const Terms *t) {
-  return t->n;
+// The largest sum of the model's program in a family.
+static const Terms *largest_sum(const ModelSums *s, int family) {
+  int i = s->first[s->most[family]];
+  while (family_of(s, i) != family)
+    i = s->next[i];
+  return &s->of[i];
+}
+
+// Notes the first term that one of two sorted lists has more often than the other.
+static void note_more(Proof *p, const Op *op, const Terms *more, const Terms *than,
+                      const char *says) {
+  const int *x = list_terms(more, p->a), *y = list_terms(than, p->a);
+  int i = 0, k = 0;
+  while (i < more->n && k < than->n && x[i] >= y[k]) {
+    i += x[i] == y[k];
+    k++;
+  }
+  if (i < more->n)
+    diag_note(p->d, op->loc, "%s %s", says, prove_name(number_value(p->numbers, x[i]), p->a));
+}
+
+bool prove_no_sum(Proof *p, const Op *op) {
+  const ModelSums *s = model_sums(p);
+  const Terms *sum = NULL;
+  int family = UNKNOWN;
+  for (int i = 0; i < op->n_in; i++) {
+    const Meaning *of = meaning(p, op->in[i].value);
+    const Terms *t = of->number != UNKNOWN ? &s->of[of->number] : of->terms;
+    if (!adds_alike(op) && (!t || t->number != UNKNOWN)) continue;
+    if (!t) return false;
+    if (family == UNKNOWN && t->family != UNKNOWN) family = family_of(s, t->family);
+    Terms *both = arena_one(p->a, Terms);
+    if (sum) *both = sum_of(sum, t);
+    sum = sum ? both : t;
+  }
+  if (!sum || family == UNKNOWN) return false;
+  const Terms *is = largest_sum(s, family);
+  prove_error(p, op->loc, "%s: the sum has other terms than in the model's program",
+              op_info[op->kind].name);
+  note_more(p, op, is, sum, "it lacks");
+  note_more(p, op, sum, is, "it has once more");
+  return true;
 }
