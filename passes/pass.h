@@ -105,7 +105,7 @@ typedef struct PipelineOptions {
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 // The same without messages, for a trial.
 bool pipeline_run_quietly(Module *m, const char *pipeline, const PipelineOptions *o);
-// Verifies and proves a module whose pipeline left that to the caller, and frees `model`. False,
+// Verifies and proves a module of a pipeline without these checks, and frees `model`. False,
 // without a message: a compilation with all proofs names the pass.
 bool pipeline_prove(Module *m, Module *model, const PipelineOptions *o);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only

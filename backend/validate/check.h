@@ -31,7 +31,7 @@ typedef struct MacroPlace {
   LoopNumber number; // of a loop: in place of the offset, unless plain
 } MacroPlace;
 
-// A part of the body of a loop: text, and what each iteration has after it.
+// A part of the body of a loop: text, and then a number or a place of the iteration.
 typedef struct LoopPart {
   enum { PART_text, PART_number, PART_place } kind; // PART_text: nothing
   const char *text;

@@ -35,7 +35,7 @@ struct CommPrices {
   Traffic *traffic;
   int n_devices, n;
   Known *bucket[BUCKETS];
-  Known *alike[BUCKETS]; // moves, by what they have in common with those of other devices
+  Known *alike[BUCKETS]; // moves, by the numbers that they share with moves of other devices
 };
 
 CommPrices *comm_prices_new(Arena *a, const Cluster *c) {

@@ -48,8 +48,8 @@ double hop_bytes(const RouteNet *net, const Hop *hop, double bytes);
 // Creates a net; its `at` is NULL if the mesh has too many axes.
 RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int ndim);
 
-// The net of a mesh whose devices are those of another one in other nodes, all of one kind: with
-// its hops.  NULL: they are not.
+// The net of a mesh that has the devices of another one, shifted to other nodes, all of one kind:
+// with its hops.  NULL: it has not.
 RouteNet *route_net_shifted(Arena *a, const Cluster *c, const RouteNet *of, const Mesh *mesh);
 
 // The state of a layout.

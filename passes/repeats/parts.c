@@ -18,8 +18,7 @@ int occurrence_ops(const Occurrence *o, Op **out) {
 
 // -- Activations -------------------------------------------------------------------------------
 
-// The value whose bytes the first result has: a cast of an activation is another form of it, which
-// plans add or leave out.
+// The value that the first result is another form of: plans add or leave out casts of activations.
 static const Value *whole_of(const Op *op) {
   return op_is_view(op) || op->kind == OP_cast ? op->in[0].value : NULL;
 }

@@ -2,9 +2,9 @@
 //
 //     norm linear attention linear add │ norm linear gelu linear add
 //
-// A layer is divided where no more bytes of activations go across than at its end, and a matrix
-// product is on both sides: after the first residual sum.  All occurrences of a block are divided
-// as the second one in the model is, as its neighbours are like it.
+// A layer is divided at a position that no more bytes of activations cross than its end, with a
+// matrix product on both sides: after the first residual sum.  All occurrences of a block are
+// divided as the second one in the model is, as its neighbours are like it.
 
 #ifndef PARTS_H
 #define PARTS_H

@@ -373,13 +373,19 @@ static bool is_asked_enough(void *context) {
   return ++p->asked > p->most_asked;
 }
 
+// A model with a table of words on two nodes of two.
+static Problem word_problem(void) {
+  Problem p = {.a = arena_new(), .cluster = "h100:2x2", .micro_batches = SLICES};
+  p.text = word_model(p.a, 1024, 256, 4);
+  return p;
+}
+
 // A choice that ends early, anywhere in a compilation, has a plan, and its certificate holds: plans
 // that were not compiled to their end still bound it.
 static void choices_end_within_a_compilation(void **state) {
   (void)state;
   Heard *h = heard_new();
-  Problem p = {.a = arena_new(), .cluster = "h100:2x2", .micro_batches = SLICES};
-  p.text = word_model(p.a, 1024, 256, 4);
+  Problem p = word_problem();
   Module *m = module_of(&p);
   ChooseOptions o = options(&p, h->d);
   Brute b = brute_force(&p, m, &o, 6);
@@ -442,8 +448,7 @@ static bool fits_later(Problem *p, const Module *m, ChooseOptions *o, Cluster *c
 static void a_plan_may_have_no_module(void **state) {
   (void)state;
   Heard *h = heard_new();
-  Problem p = {.a = arena_new(), .cluster = "h100:2x2", .micro_batches = SLICES};
-  p.text = word_model(p.a, 1024, 256, 4);
+  Problem p = word_problem();
   Module *m = module_of(&p);
   ChooseOptions o = options(&p, h->d);
   Cluster cluster = *o.cluster;

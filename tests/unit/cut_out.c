@@ -105,7 +105,7 @@ static void layers_are_left_out_of_all_forwards(void **state) {
   arena_free(a);
 }
 
-// Layers with other weights are other layers, whose number does not change.
+// Layers with other weights are other layers, and keep their number.
 static void layers_with_other_weights_stay(void **state) {
   (void)state;
   Arena *a = arena_new();

@@ -193,7 +193,7 @@ static void keep_best(AutoSearch *s, Kept *made, int candidate) {
   kept_free(made);
 }
 
-// Prices another deal of a point, whose plan did not fit when it was built: into less memory, or
+// Prices another deal of a point, as its plan did not fit when it was built: into less memory, or
 // one that is in the plan's text.
 static void deal_again(AutoSearch *s, int i, const Candidate *c) {
   Priced *p = &s->points.at[i];

@@ -5,8 +5,8 @@
 //     rest   norm, linear, loss        the last unit
 //
 // A run is the occurrences of one block of repeats.h, outermost ones only; ops in none are rest,
-// cut where a run begins or ends.  An occurrence is divided into its parts (repeats/parts.h).  A
-// stage may end after each unit.
+// cut at the begin and the end of each run.  An occurrence is divided into its parts
+// (repeats/parts.h).  A stage may end after each unit.
 //
 // A model that goes through its layers several times has them in one run, if it trains them once,
 // and earlier times in another one, each of which is one occurrence and one unit:

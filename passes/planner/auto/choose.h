@@ -115,7 +115,7 @@ typedef const char *MakePipeline(void *context, const Candidate *c);
 
 // Returns the options of passes for a candidate with a module that may be the result. Their
 // observers have findings, which KeepRun returns after the run; TakeRun restores those of the run
-// whose module is the result.
+// that made the result.
 typedef const PipelineOptions *RunOptions(void *context);
 typedef void *KeepRun(void *context);
 typedef void TakeRun(void *context, void *findings);

@@ -110,7 +110,7 @@ Module *kept_take(const ChooseOptions *o, Kept *k) {
 }
 
 // Compiles a candidate once. Returns whether there is something to measure, which may be no
-// candidate. A watched module may be the result, and has what a proof needs.
+// candidate. A watched module may be the result, and has the model for its proof.
 static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                       bool watched, LifetimeCache *lives, Kept *out) {
   size_t n;

@@ -63,7 +63,7 @@ struct AutoSearch {
   bool hurries;     // the time is over: the first plan that fits is the result
   double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
   int n_recomputed; // points that were added
-  int n_same;       // points whose plan was built for another one
+  int n_same;       // points with a plan that was built for another one
   int n_impossible, n_unlikely, n_refused, n_estimated, n_built, n_failed, n_excluded;
 };
 

@@ -112,11 +112,17 @@ static UnitCosts with_entries(const UnitCosts *units, Arena *a) {
   return out;
 }
 
-// Prices the best deal whose stages end at such borders, and finds its text unless they are of
+// Conditions of a price.
+typedef struct Wish {
+  double memory; // bytes of a rank
+  bool timeline; // also the seconds of the timeline, not the bound alone
+  bool text;     // a deal in the plan's text, improved by timelines
+} Wish;
+
+// Prices the best deal with stages that end at such borders, and finds its text unless they are of
 // units.
 static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts *units,
-                              Borders borders, double memory, bool timeline, bool improve,
-                              Price *out) {
+                              Borders borders, const Wish *wish, Price *out) {
   if (at->fewest && p->refuses_deals) return PRICE_refused;
   Arena *scratch = arena_new();
   UnitCosts own = costs_between(units, borders, scratch);
@@ -126,23 +132,24 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
                          .stages = at->stages,
                          .chunks = at->chunks,
                          .micro_batches = p->work->batches * at->micro_batches,
-                         .memory = memory,
+                         .memory = wish->memory,
                          .recompute = at->fewest ? at->recompute : RECOMPUTE_none,
                          .per_stage_recompute = at->fewest};
   Deal deal;
   bool ok = deal_find(&problem, scratch, &deal), has_text = borders != BORDER_units;
   if (ok) out->bound = deal.bound;
-  if (ok && improve) deal_improve(&problem, &deal, IMPROVED);
-  if (ok && timeline)
+  if (ok && wish->text && has_text) deal_improve(&problem, &deal, IMPROVED);
+  if (ok && wish->timeline)
     ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &out->bytes) &&
-         out->bytes <= memory * (1 + 1e-9);
-  if (ok && timeline && has_text) {
+         out->bytes <= wish->memory * (1 + 1e-9);
+  has_text &= wish->timeline;
+  if (ok && has_text) {
     Point plain = *at;
     if (at->fewest) plain.recompute = RECOMPUTE_none;
     out->plan = deal_text(point_plan(scratch, &plain), &problem, &deal, p->a);
   }
   arena_free(scratch);
-  if (ok && timeline && has_text && !out->plan) return PRICE_refused;
+  if (ok && has_text && !out->plan) return PRICE_refused;
   return ok ? PRICE_known : PRICE_unfit;
 }
 
@@ -151,19 +158,18 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
 // `place` makes the others, with stages of nothing but the ends of the model, unless only texts are
 // wanted.
 static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
-                             double memory, bool timeline, bool text, Price *out) {
-  if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, memory, out);
-  if (at->fewest) return price_deal(p, at, units, BORDER_layers, memory, timeline, text, out);
-  PriceStatus status = price_deal(p, at, units, BORDER_units, memory, timeline, false, out);
-  if (status != PRICE_known || !timeline || !p->deals_layers) return status;
+                             const Wish *wish, Price *out) {
+  if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, wish->memory, out);
+  if (at->fewest) return price_deal(p, at, units, BORDER_layers, wish, out);
+  PriceStatus status = price_deal(p, at, units, BORDER_units, wish, out);
+  if (status != PRICE_known || !wish->timeline || !p->deals_layers) return status;
   Price parts = {0}, whole = {0}, *best = NULL;
-  if (price_deal(p, at, units, BORDER_parts, memory, true, text, &parts) == PRICE_known)
-    best = &parts;
-  if (price_deal(p, at, units, BORDER_layers, memory, true, text, &whole) == PRICE_known &&
+  if (price_deal(p, at, units, BORDER_parts, wish, &parts) == PRICE_known) best = &parts;
+  if (price_deal(p, at, units, BORDER_layers, wish, &whole) == PRICE_known &&
       (!best || whole.seconds <= best->seconds * WHOLE))
     best = &whole;
-  if (!best && text) return PRICE_unfit;
-  if (!best || (best->seconds > out->seconds * TEXT && !text)) return status;
+  if (!best && wish->text) return PRICE_unfit;
+  if (!best || (best->seconds > out->seconds * TEXT && !wish->text)) return status;
   best->bound = out->bound;
   *out = *best;
   return PRICE_known;
@@ -218,8 +224,7 @@ static UnitCosts with_level(const UnitCosts *without, const UnitCosts *with, Rec
 }
 
 // Prices a plan that fits into so much memory, with `text` a deal that is in its text.
-static PriceStatus find_price(Prices *p, const Point *at, double memory, bool timeline, bool text,
-                              Price *out) {
+static PriceStatus find_price(Prices *p, const Point *at, const Wish *wish, Price *out) {
   *out = (Price){0};
   if (!prices_has_units(p, at)) return PRICE_unknown;
   const Table *t = table_of(p, at);
@@ -231,22 +236,24 @@ static PriceStatus find_price(Prices *p, const Point *at, double memory, bool ti
     if (!without) return PRICE_refused;
     Arena *scratch = arena_new();
     UnitCosts units = with_level(&without->costs, &t->costs, at->recompute, scratch);
-    PriceStatus status = find_deal(p, at, &units, memory, timeline, text, out);
+    PriceStatus status = find_deal(p, at, &units, wish, out);
     arena_free(scratch);
     return status;
   }
-  if (at->stages > 1) return find_deal(p, at, &t->costs, memory, timeline, text, out);
+  if (at->stages > 1) return find_deal(p, at, &t->costs, wish, out);
   *out = (Price){.bound = t->seconds, .seconds = t->seconds, .bytes = t->bytes};
-  return t->bytes > memory ? PRICE_unfit : PRICE_known;
+  return t->bytes > wish->memory ? PRICE_unfit : PRICE_known;
 }
 
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
-  return find_price(p, at, choose_memory(p->o), timeline, false, out);
+  Wish wish = {.memory = choose_memory(p->o), .timeline = timeline};
+  return find_price(p, at, &wish, out);
 }
 
 PriceStatus prices_deal(Prices *p, const Point *at, double memory, Price *out) {
   if (at->stages == 1 || at->kind == POINT_interlaced || !p->deals_layers) return PRICE_unknown;
-  return find_price(p, at, memory, true, true, out);
+  Wish wish = {.memory = memory, .timeline = true, .text = true};
+  return find_price(p, at, &wish, out);
 }
 
 // The number of the nearest table; -1: none bounds the point's costs.
@@ -382,7 +389,8 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
     again = recompute_units(&p->level[at->recompute], at, &units, scratch);
   if (at->stages > 1) {
     Price price = {0};
-    status = find_deal(p, at, &units, memory, false, false, &price);
+    Wish wish = {.memory = memory};
+    status = find_deal(p, at, &units, &wish, &price);
     *bound = LENT_SECONDS * price.bound;
   } else {
     status = units_bytes(&units) > memory ? PRICE_unfit : PRICE_known;

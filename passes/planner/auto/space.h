@@ -10,7 +10,7 @@
 //                          chunks                   pp_interleaved=2,dp=4 …  pp_interleaved:4=2,dp=4 …
 //
 // Fewer micro-batches than stages leave ranks idle most of the time. They are points of small
-// models alone, whose ops may take as long for one row as for two.
+// models alone: their ops may take as long for one row as for two.
 //
 // Points that do not fit get variants with recomputation while the search runs (auto.c).
 //

@@ -359,8 +359,8 @@ static int list_layers(lua_State *l) {
   return 1;
 }
 
-// layer_parts(): the parts of all layers, in order. A layer that was cut into pieces, or does not
-// repeat, is one part.
+// layer_parts(): the parts of all layers, in order. A layer that does not repeat is one part, and
+// in model() one that was cut into pieces.
 static int list_layer_parts(lua_State *l) {
   const PlanProgram *p = program_of(l);
   Arena *a = p->s->scratch;

@@ -124,7 +124,7 @@ Load placing_load(const Placing *p, const int *run_of) {
 bool placing_solve_chain(Placing *p, Stages *out) {
   double start = clock_seconds();
   if (p->n_runs != p->n_ranks) return false; // one rank has no rows of its own
-  // Outer axes are not decided yet: their programs say what they will ask for.
+  // Outer axes are not decided yet: their programs give a guess of their constraints.
   SavedSplits before = splits_save(p->s);
   const Outer *outer = outer_guess(p->s);
   const Sharding *assumed = outer ? outer_assume(p->s, outer) : p->s;

@@ -152,8 +152,8 @@ static void add_steps(Table *t, const Step *x, const Stage *s) {
   if (all) add_step(t, x, s, seconds, t->next.most);
 }
 
-// Whether a run can have the stage, by its compute and units alone: what it receives and sends adds
-// to both.
+// Whether a run can have the stage, by its compute and units alone: values that it receives and
+// sends add to both.
 static bool may_have(const Table *t, int from, int to) {
   const Partition *p = t->p;
   for (int on = 0; on < p->n_runs; on++) {
