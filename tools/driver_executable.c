@@ -79,23 +79,65 @@ static bool is_updated(const Graph *g, const Value *v) {
   return false;
 }
 
-// ----------------------------------------------------------------------------------------------
+// Whether an untrained weight is written as it is in the file: its type can hold that.
+static bool keeps_file_type(const Graph *g, const Value *v) {
+  if (v->role != ROLE_weight || is_updated(g, v) || !v->init) return false;
+  DType file = v->init->dtype, here = v->type->dtype;
+  bool is_generated = v->init->kind != INIT_file && v->init->kind != INIT_bytes;
+  bool widens = dtype_class[file] == dtype_class[here] && dtype_bytes[file] < dtype_bytes[here];
+  return is_generated || file == here || widens;
+}
+
+// Adds to the options the model with space for the weights of the ranks, trained weights first.
+static bool add_skeleton(const Settings *s, const Compiled *c, Arena *a, BackendOptions *o,
+                         Diag *d) {
+  Vec(const char *) labels = {0};
+  const Graph *g = c->m->graphs;
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_weight && is_updated(g, g->params[i]))
+      vec_push(a, &labels, g->params[i]->label);
+  int n_updated = labels.n;
+  for (int i = 0; i < g->n_params; i++)
+    if (keeps_file_type(g, g->params[i])) vec_push(a, &labels, g->params[i]->label);
+  OnnxSkeleton skeleton = {0};
+  if (!onnx_skeleton(s->model, &c->import, labels.at, labels.n, n_updated, a, &skeleton, d))
+    return false;
+  ExportHole *holes = arena_array(a, ExportHole, skeleton.n_holes);
+  for (int i = 0; i < skeleton.n_holes; i++) {
+    const OnnxHole *h = &skeleton.holes[i];
+    holes[i] = (ExportHole){h->label, h->dtype, h->offset, h->length};
+  }
+  o->skeleton = skeleton.bytes;
+  o->skeleton_bytes = skeleton.n;
+  o->holes = holes;
+  o->n_holes = skeleton.n_holes;
+  return true;
+}
+
+// -- The executable ----------------------------------------------------------------------------
+
+// The optimizer whose ops update the weights, or NULL.
+static const char *module_optimizer(const Module *m) {
+  for_each_graph(g, m)
+    for_each_op(op, g)
+      if (optimizer_of_op(op)) return optimizer_of_op(op);
+  return NULL;
+}
+
+// The default of --lr; with --passes, the default of the optimizer in the module.
+static bool find_lr(const Settings *s, const char *updated_by, double *lr, Arena *a, Diag *d) {
+  *lr = s->lr;
+  if (!s->pipeline || s->lr_text || !updated_by) return true;
+  OptimizerSpec spec;
+  if (!optimizer_parse(updated_by, NULL, &spec, a, d)) return false;
+  *lr = spec.lr;
+  return check_least_lr(s, *lr, d);
+}
 
 bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
-  // The optimizer whose ops update the weights, or NULL.
-  const char *updated_by = NULL;
-  for_each_graph(g, c->m)
-    for_each_op(op, g)
-      if (!updated_by) updated_by = optimizer_of_op(op);
-  // The default of --lr; with --passes, the default of the optimizer in the module.
+  const char *updated_by = module_optimizer(c->m);
   BackendOptions o = s->backend;
-  o.lr = s->lr;
-  if (s->pipeline && !s->lr_text && updated_by) {
-    OptimizerSpec spec;
-    if (!optimizer_parse(updated_by, NULL, &spec, a, d)) return false;
-    o.lr = spec.lr;
-    if (!check_least_lr(s, o.lr, d)) return false;
-  }
+  if (!find_lr(s, updated_by, &o.lr, a, d)) return false;
   o.output = s->output;
   o.split_ranks = s->split_ranks;
   o.jobs = (int)s->jobs;
@@ -112,35 +154,6 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   int per_node = c->summary.cluster->per_node;
   // With --passes, the pipeline knows its cluster.
   if (s->network) o.per_node = per_node < (int)s->ranks ? per_node : (int)s->ranks;
-  // For --export, the model with space for the weights of the ranks, trained weights first.
-  if (str_ends(s->model, ".onnx")) {
-    Vec(const char *) labels = {0};
-    const Graph *g = c->m->graphs;
-    for (int i = 0; i < g->n_params; i++)
-      if (g->params[i]->role == ROLE_weight && is_updated(g, g->params[i]))
-        vec_push(a, &labels, g->params[i]->label);
-    int n_updated = labels.n;
-    // An untrained weight is written as it is in the file, if its type can hold that.
-    for (int i = 0; i < g->n_params; i++) {
-      const Value *v = g->params[i];
-      if (v->role != ROLE_weight || is_updated(g, v) || !v->init) continue;
-      DType file = v->init->dtype, here = v->type->dtype;
-      bool is_generated = v->init->kind != INIT_file && v->init->kind != INIT_bytes;
-      bool widens = dtype_class[file] == dtype_class[here] && dtype_bytes[file] < dtype_bytes[here];
-      if (is_generated || file == here || widens) vec_push(a, &labels, v->label);
-    }
-    OnnxSkeleton skeleton = {0};
-    if (!onnx_skeleton(s->model, &c->import, labels.at, labels.n, n_updated, a, &skeleton, d))
-      return false;
-    ExportHole *holes = arena_array(a, ExportHole, skeleton.n_holes);
-    for (int i = 0; i < skeleton.n_holes; i++) {
-      const OnnxHole *h = &skeleton.holes[i];
-      holes[i] = (ExportHole){h->label, h->dtype, h->offset, h->length};
-    }
-    o.skeleton = skeleton.bytes;
-    o.skeleton_bytes = skeleton.n;
-    o.holes = holes;
-    o.n_holes = skeleton.n_holes;
-  }
+  if (str_ends(s->model, ".onnx") && !add_skeleton(s, c, a, &o, d)) return false;
   return s->emit == EMIT_c ? backend_emit(c->m, s->output, &o, d) : backend_build(c->m, &o, d);
 }

@@ -239,13 +239,8 @@ static void add_order(Scheduler *s, int first, int then, const Loc *line) {
 // In blocks tried: about a second.
 #define SEARCH_WORK INT64_C(20000000)
 
-static bool find_timeline(Scheduler *s) {
-  bool searches = !s->fit.read.text;
-  if (searches && s->fit.slices == 1) return false;
-  if (!searches && !fit_kind(&s->fit)) return false;
-  bool split = searches || s->fit.plan->shape.split;
-  if (split) s->segments = segments_find(s->g, true, fit_by_piece(&s->fit), s->arena);
-  // Transfers that start ahead of their readers delay segments.
+// Transfers that start ahead of their readers delay segments.
+static void find_moves(Scheduler *s) {
   CommPrices *prices = s->cluster ? comm_prices_new(s->arena, s->cluster) : NULL;
   for_each_op(op, s->g) {
     if (!s->segments.of[op->id] || !starts_ahead(s, op)) continue;
@@ -254,24 +249,17 @@ static bool find_timeline(Scheduler *s) {
     if (prices) move.seconds = comm_price(prices, op)->cost.seconds;
     vec_push(s->arena, &s->move, move);
   }
-  s->leads = arena_array(s->arena, bool, s->segments.n);
-  if (!searches) find_leading(s);
-  make_pipeline(s, split);
-  // Slices go through each segment in order.
+}
+
+// Slices go through each segment in order.
+static void order_slices(Scheduler *s) {
   int n = s->segments.n;
   for (int k = 0; k + n < s->blocks->n; k++)
     add_order(s, k, k + n, NULL);
-  if (searches) {
-    // The search has the memory of 1F1B.
-    s->room = fit_places(&s->fit);
-    SearchResult r = schedule_search(s->arena, s->blocks, &s->orders, s->room, INFINITY,
-                                     (SearchLimit){SEARCH_WORK, INFINITY});
-    s->timeline = r.best;
-    return r.has || fit_declined(&s->fit, "nothing is found in the memory of 1f1b");
-  }
-  s->room =
-      s->fit.plan->room * s->fit.pieces / s->fit.ways; // each of two routes has half of a slice
-  // The kind's orders of its own blocks become orders of ours.
+}
+
+// The kind's orders of its own blocks become orders of ours.
+static void order_by_kind(Scheduler *s) {
   const Fitted *fitted = fit_segments(&s->fit);
   const Blocks *b = s->fit.plan->blocks;
   Orders orders = fit_orders(&s->fit, fitted);
@@ -289,9 +277,19 @@ static bool find_timeline(Scheduler *s) {
         if (one != other && shared) add_order(s, one, other, o->line);
       }
   }
-  if (!orders_agree(s->blocks, &s->orders))
-    return fit_declined(&s->fit, "its orders contradict the dependences of stages");
-  // The best of the list rules.
+}
+
+// The search has the memory of 1F1B.
+static bool search_timeline(Scheduler *s) {
+  s->room = fit_places(&s->fit);
+  SearchResult r = schedule_search(s->arena, s->blocks, &s->orders, s->room, INFINITY,
+                                   (SearchLimit){SEARCH_WORK, INFINITY});
+  s->timeline = r.best;
+  return r.has || fit_declined(&s->fit, "nothing is found in the memory of 1f1b");
+}
+
+// The best timeline of the list rules.
+static bool list_timeline(Scheduler *s) {
   bool found = false;
   for (int i = 0; i < N_LIST_RULES; i++) {
     ListRule rule = list_rules[i];
@@ -303,6 +301,26 @@ static bool find_timeline(Scheduler *s) {
     s->timeline = t;
   }
   return found || fit_declined(&s->fit, "it finds no way in the room that it wants");
+}
+
+static bool find_timeline(Scheduler *s) {
+  bool searches = !s->fit.read.text;
+  if (searches && s->fit.slices == 1) return false;
+  if (!searches && !fit_kind(&s->fit)) return false;
+  bool split = searches || s->fit.plan->shape.split;
+  if (split) s->segments = segments_find(s->g, true, fit_by_piece(&s->fit), s->arena);
+  find_moves(s);
+  s->leads = arena_array(s->arena, bool, s->segments.n);
+  if (!searches) find_leading(s);
+  make_pipeline(s, split);
+  order_slices(s);
+  if (searches) return search_timeline(s);
+  // Each of two routes has half of a slice.
+  s->room = s->fit.plan->room * s->fit.pieces / s->fit.ways;
+  order_by_kind(s);
+  if (!orders_agree(s->blocks, &s->orders))
+    return fit_declined(&s->fit, "its orders contradict the dependences of stages");
+  return list_timeline(s);
 }
 
 // -- The schedule ------------------------------------------------------------------------------
@@ -339,8 +357,8 @@ static bool class_sends(const Scheduler *s, const Op *move, int class) {
   return false;
 }
 
-static void write_schedule(const Scheduler *s) {
-  // The rank of each block in the order of ends.
+// The rank of each block in the order of ends.
+static int *rank_blocks(const Scheduler *s) {
   int n = s->blocks->n, *rank = arena_array(s->arena, int, n);
   Ended *ended = arena_array(s->arena, Ended, n);
   for (int i = 0; i < n; i++)
@@ -348,66 +366,88 @@ static void write_schedule(const Scheduler *s) {
   qsort(ended, (size_t)n, sizeof *ended, by_end);
   for (int i = 0; i < n; i++)
     rank[ended[i].block] = i;
+  return rank;
+}
+
+// Sorts the ops: begin, segments, update. Returns the number of each segment in the graph.
+static int *write_segments(const Scheduler *s) {
+  Graph *g = s->g;
   int *number = arena_array(s->arena, int, s->segments.n);
   for (int i = 0; i < s->segments.n; i++)
-    number[i] = schedule_segment(s->g, s->segments.at[i].name);
-  for_each_op(op, s->g)
-    if (s->segments.of[op->id]) op->segment = number[s->segments.of[op->id] - 1];
-  // Ops are sorted: begin, segments, update.
-  Graph *g = s->g;
+    number[i] = schedule_segment(g, s->segments.at[i].name);
   const bool *update = graph_update_ops(g, s->arena);
   Vec(Op *) *part = arena_alloc(s->arena, (size_t)(s->segments.n + 2) * sizeof *part);
   memset(part, 0, (size_t)(s->segments.n + 2) * sizeof *part);
   for_each_op(op, g) {
-    int k = update[op->id] ? s->segments.n + 1 : s->segments.of[op->id];
-    vec_push(s->arena, &part[k], op);
+    int segment = s->segments.of[op->id];
+    if (segment) op->segment = number[segment - 1];
+    vec_push(s->arena, &part[update[op->id] ? s->segments.n + 1 : segment], op);
   }
   for (int k = 0; k < s->segments.n + 2; k++)
     for (int i = 0; i < part[k].n; i++)
       op_move_before(part[k].at[i], NULL);
-  graph_renumber(s->g);
+  graph_renumber(g);
+  return number;
+}
+
+// A value that no segment produces is sent at the end of its sender's first segment.
+static int segment_before(const Scheduler *s, const Move *move) {
+  const Timeline *t = &s->timeline;
+  if (move->from >= 0) return move->from;
+  for (int c = 0; c < s->n_classes; c++)
+    if (t->at[c] < t->at[c + 1] && class_sends(s, move->op, c))
+      return t->block[t->at[c]] % s->segments.n;
+  return 0;
+}
+
+// The transfers to a class from other devices, in the order in which they start.
+static Get *gets_of_class(const Scheduler *s, int class, const int *rank, int *n) {
+  int slices = module_slices(s->g->module);
+  Get *gets = arena_array(s->arena, Get, slices * s->move.n);
+  *n = 0;
+  for (int i = 0; i < s->move.n; i++) {
+    const Op *op = s->move.at[i].op;
+    if (!mesh_has(op->out[0]->layout->mesh, s->first[class]) ||
+        mesh_has(op->in[0].value->layout->mesh, s->first[class]))
+      continue;
+    int from = segment_before(s, &s->move.at[i]);
+    for (int m = 0; m < slices; m++)
+      gets[(*n)++] = (Get){rank[m * s->segments.n + from], i};
+  }
+  qsort(gets, (size_t)*n, sizeof *gets, by_rank);
+  return gets;
+}
+
+// A class runs its segments in order; transfers to it start as soon as they can.
+static void write_run(const Scheduler *s, int class, const int *number, const int *rank) {
+  Arena *a = s->g->module->arena;
+  const Timeline *t = &s->timeline;
+  int n_gets, at = 0, n = s->segments.n;
+  if (t->at[class] == t->at[class + 1]) return;
+  Get *gets = gets_of_class(s, class, rank, &n_gets);
+  RankRun run = {.device = arena_array(a, int, s->n_devices)};
+  for (int i = 0; i < s->n_devices; i++)
+    if (s->class_of[i] == class) run.device[run.n_devices++] = s->device[i];
+  bool *begun = arena_array(s->arena, bool, module_slices(s->g->module));
+  for (int i = t->at[class]; i < t->at[class + 1]; i++) {
+    int slice = t->block[i] / n;
+    for (int k = 0; k < n && !begun[slice]; k++)
+      if (s->leads[k] && is_on(s, k, class))
+        vec_push(a, &run.action, ((Action){.segment = number[k]}));
+    begun[slice] = true;
+    for (; at < n_gets && gets[at].rank < rank[t->block[i]]; at++)
+      vec_push(a, &run.action, ((Action){.get = s->move.at[gets[at].move].op->out[0]}));
+    vec_push(a, &run.action, ((Action){.segment = number[t->block[i] % n]}));
+  }
+  vec_push(a, &graph_schedule(s->g)->run, run);
+}
+
+static void write_schedule(const Scheduler *s) {
+  const int *rank = rank_blocks(s), *number = write_segments(s);
   // Moves that start at the end of one segment do so in graph order.
   if (s->move.n) qsort(s->move.at, (size_t)s->move.n, sizeof *s->move.at, by_op);
-  for (int c = 0; c < s->n_classes; c++) {
-    // A class runs its segments in order; transfers to it start as soon as they can.
-    Arena *a = s->g->module->arena;
-    const Timeline *t = &s->timeline;
-    int slices = module_slices(s->g->module), at = 0;
-    Get *gets = arena_array(s->arena, Get, slices * s->move.n);
-    // Transfers to this class from other devices, in the order in which they start.
-    int n_gets = 0;
-    for (int i = 0; i < s->move.n; i++) {
-      const Op *op = s->move.at[i].op;
-      if (!mesh_has(op->out[0]->layout->mesh, s->first[c]) ||
-          mesh_has(op->in[0].value->layout->mesh, s->first[c]))
-        continue;
-      // A value that no segment produces is sent at the end of its sender's first segment.
-      int from = s->move.at[i].from;
-      for (int h = 0; from < 0 && h < s->n_classes; h++)
-        if (t->at[h] < t->at[h + 1] && class_sends(s, op, h))
-          from = t->block[t->at[h]] % s->segments.n;
-      if (from < 0) from = 0;
-      for (int m = 0; m < slices; m++)
-        gets[n_gets++] = (Get){rank[m * s->segments.n + from], i};
-    }
-    qsort(gets, (size_t)n_gets, sizeof *gets, by_rank);
-    RankRun run = {.device = arena_array(a, int, s->n_devices)};
-    if (t->at[c] == t->at[c + 1]) continue;
-    for (int i = 0; i < s->n_devices; i++)
-      if (s->class_of[i] == c) run.device[run.n_devices++] = s->device[i];
-    bool *begun = arena_array(s->arena, bool, slices);
-    for (int i = t->at[c]; i < t->at[c + 1]; i++) {
-      int slice = t->block[i] / s->segments.n;
-      for (int k = 0; k < s->segments.n && !begun[slice]; k++)
-        if (s->leads[k] && is_on(s, k, c))
-          vec_push(a, &run.action, ((Action){.segment = number[k]}));
-      begun[slice] = true;
-      for (; at < n_gets && gets[at].rank < rank[t->block[i]]; at++)
-        vec_push(a, &run.action, ((Action){.get = s->move.at[gets[at].move].op->out[0]}));
-      vec_push(a, &run.action, ((Action){.segment = number[t->block[i] % s->segments.n]}));
-    }
-    vec_push(a, &graph_schedule(s->g)->run, run);
-  }
+  for (int c = 0; c < s->n_classes; c++)
+    write_run(s, c, number, rank);
 }
 
 static void take_back(Graph *g) {
