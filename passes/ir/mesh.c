@@ -95,23 +95,31 @@ int module_slices(const Module *m) {
   return 1;
 }
 
+// Adds a device to a hash set of `mask + 1` slots, more than it will have devices. A slot holds the
+// device plus one. Returns whether it is new.
+static bool add_device(unsigned *set, unsigned mask, int device) {
+  unsigned slot = (unsigned)device * 2654435769u >> 7 & mask;
+  for (; set[slot]; slot = (slot + 1) & mask)
+    if (set[slot] == (unsigned)device + 1) return false;
+  set[slot] = (unsigned)device + 1;
+  return true;
+}
+
 int *module_devices(const Module *m, Arena *a, int *n) {
   int most = 1;
   for_each_mesh(mesh, m)
     most += mesh->n_devices;
-  int *devices = arena_array(a, int, most), *sorted = arena_array(a, int, most);
+  int *devices = arena_array(a, int, most);
+  unsigned slots = 16;
+  while (slots < 2 * (unsigned)most)
+    slots *= 2;
+  Arena *scratch = arena_new();
+  unsigned *set = arena_array(scratch, unsigned, slots);
   *n = m->meshes ? 0 : 1;
-  // Devices of earlier meshes are sorted, so that finding one is fast.
-  for_each_mesh(mesh, m) {
-    int before = *n;
+  for_each_mesh(mesh, m)
     for (int i = 0; i < mesh->n_devices; i++)
-      if (!bsearch(&mesh->device[i], sorted, (size_t)before, sizeof *sorted, compare_ints))
-        devices[(*n)++] = mesh->device[i];
-    // The list keeps the order of the meshes, the sorted one is for searches.
-    for (int i = before; i < *n; i++)
-      sorted[i] = devices[i];
-    qsort(sorted, (size_t)*n, sizeof *sorted, compare_ints);
-  }
+      if (add_device(set, slots - 1, mesh->device[i])) devices[(*n)++] = mesh->device[i];
+  arena_free(scratch);
   return devices;
 }
 
@@ -169,13 +177,10 @@ bool module_has_stages(const Module *m) {
 
 bool mesh_repeats(const Mesh *mesh, int *device) {
   Arena *a = arena_new();
-  int n = mesh->n_devices, *sorted = arena_array(a, int, n);
+  const int *sorted = sorted_devices(a, mesh);
   bool found = false;
-  for (int i = 0; i < n; i++)
-    sorted[i] = mesh->device[i];
-  qsort(sorted, (size_t)n, sizeof *sorted, compare_ints);
   // In sorted order equal devices are neighbours.
-  for (int i = 1; i < n && !found; i++)
+  for (int i = 1; i < mesh->n_devices && !found; i++)
     if (sorted[i] == sorted[i - 1]) {
       *device = sorted[i];
       found = true;

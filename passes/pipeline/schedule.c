@@ -510,6 +510,13 @@ static bool check_nature(Scheduler *s, Diag *d) {
                     s->fit.kind);
 }
 
+// Whether two devices are on the same meshes.
+static bool on_same_meshes(const Module *m, int a, int b) {
+  for_each_mesh(mesh, m)
+    if (mesh_has(mesh, a) != mesh_has(mesh, b)) return false;
+  return true;
+}
+
 bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = module_first_entry(m);
   const char *kind = opt_str(o, "kind");
@@ -550,13 +557,11 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   s.class_of = arena_array(s.arena, int, s.n_devices);
   s.first = arena_array(s.arena, int, s.n_devices);
   for (int i = 0; i < s.n_devices; i++) {
-    int k = 0;
-    for (bool same = false; k < s.n_classes; k++) {
-      same = true;
-      for_each_mesh(mesh, m)
-        same &= mesh_has(mesh, s.first[k]) == mesh_has(mesh, s.device[i]);
-      if (same) break;
-    }
+    // The devices of a mesh are neighbours in the list: most are of the class of the one before.
+    int k = i ? s.class_of[i - 1] : 0;
+    if (!i || !on_same_meshes(m, s.first[k], s.device[i]))
+      for (k = 0; k < s.n_classes; k++)
+        if (on_same_meshes(m, s.first[k], s.device[i])) break;
     if (k == s.n_classes) s.first[s.n_classes++] = s.device[i];
     s.class_of[i] = k;
   }
