@@ -105,9 +105,10 @@ typedef struct PipelineOptions {
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 // The same without messages, for a trial.
 bool pipeline_run_quietly(Module *m, const char *pipeline, const PipelineOptions *o);
-// Verifies and proves a module of a pipeline without these checks, and frees `model`. False,
-// without a message: a compilation with all proofs names the pass.
-bool pipeline_prove(Module *m, Module *model, const PipelineOptions *o);
+// Proves a module of a pipeline without proofs, and frees `model`. Verifies it first, unless that
+// was done after the last pass. False, without a message: a compilation with all proofs names the
+// pass.
+bool pipeline_prove(Module *m, Module *model, bool verified, const PipelineOptions *o);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 // Checks the names of the passes to print before or after.
 bool pipeline_check_prints(const PipelineOptions *o, Diag *d);

@@ -99,7 +99,7 @@ Module *kept_take(const ChooseOptions *o, Kept *k) {
   o->take(o->context, k->findings);
   Module *m = k->m, *model = k->model;
   k->m = k->model = NULL;
-  if (!pipeline_prove(m, model, run)) {
+  if (!pipeline_prove(m, model, k->verified, run)) {
     module_free(m);
     m = NULL;
   } else {
@@ -134,6 +134,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   run.stop = &stop;
   Module *m = out->m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
+  out->verified = ok && run.verify_each;
   // Its step time, its memory, and the ranks that share the work.
   if (ok) {
     Arena *scratch = arena_new();

@@ -18,6 +18,7 @@
 typedef struct Kept {
   Module *m;     // or NULL
   Module *model; // that its proof needs, or NULL
+  bool verified; // the module was, after the last pass
   char *messages;
   void *findings; // ChooseOptions.keep
   int candidate;  // its index
