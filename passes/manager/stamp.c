@@ -8,89 +8,87 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 
-static uint64_t stamp_word(uint64_t h, uint64_t word) {
-  h = hash_mix(h, word);
-  return h ^ h >> 29;
+// Two sums over the words of all objects, one after the other.  Lengths of lists are among the
+// words, so no two modules have the same words by another division into objects.
+typedef struct Stamp {
+  uint64_t lane[2];
+} Stamp;
+
+// Both halves of a product of 128 bits, which depend on all bits of both words.
+static inline uint64_t stamp_words(uint64_t h, uint64_t x, uint64_t y) {
+  __extension__ typedef unsigned __int128 Wide;
+  Wide product = (Wide)(h ^ x) * (y ^ 0x9e3779b97f4a7c15u);
+  return (uint64_t)product ^ (uint64_t)(product >> 64) ^ x;
 }
 
-// `n` bytes; of structs, which are multiples of a word, and of short lists.  In four lanes, since a
-// word waits for the product of the one before it in its lane.
-static uint64_t stamp_bytes(uint64_t h, const void *at, size_t n) {
+static inline uint64_t word_at(const char *byte) {
+  uint64_t word;
+  memcpy(&word, byte, sizeof word);
+  return word;
+}
+
+// `n` bytes; of structs, which are multiples of a word, and of lists.
+static inline void stamp_bytes(Stamp *s, const void *at, size_t n) {
   const char *byte = at;
-  uint64_t word[4], a = h, b = h + 1, c = h + 2;
-  for (; n >= sizeof word; n -= sizeof word, byte += sizeof word) {
-    memcpy(word, byte, sizeof word);
-    h = stamp_word(h, word[0]);
-    a = stamp_word(a, word[1]);
-    b = stamp_word(b, word[2]);
-    c = stamp_word(c, word[3]);
+  for (; n >= 32; n -= 32, byte += 32) {
+    s->lane[0] = stamp_words(s->lane[0], word_at(byte), word_at(byte + 8));
+    s->lane[1] = stamp_words(s->lane[1], word_at(byte + 16), word_at(byte + 24));
   }
-  h = stamp_word(h, stamp_word(a, stamp_word(b, c)));
-  for (; n >= sizeof(uint64_t); n -= sizeof(uint64_t), byte += sizeof(uint64_t)) {
-    memcpy(word, byte, sizeof *word);
-    h = stamp_word(h, *word);
-  }
+  for (; n >= 8; n -= 8, byte += 8)
+    s->lane[0] = stamp_words(s->lane[0], word_at(byte), n);
   uint64_t rest = 0;
   if (n) memcpy(&rest, byte, n);
-  return stamp_word(h, rest + n);
+  if (n) s->lane[0] = stamp_words(s->lane[0], rest, n);
 }
 
-// Each object starts from the same word, so that the sums of neighbours overlap.
-static uint64_t stamp_object(uint64_t h, const void *at, size_t n) {
-  return stamp_word(h, stamp_bytes(1, at, n));
+static inline void stamp_value(Stamp *s, const Value *v) {
+  stamp_bytes(s, v, sizeof *v);
+  if (v->init) stamp_bytes(s, v->init, sizeof *v->init);
 }
 
-static uint64_t stamp_value(uint64_t h, const Value *v) {
-  h = stamp_object(h, v, sizeof *v);
-  return v->init ? stamp_object(h, v->init, sizeof *v->init) : h;
-}
-
-static uint64_t stamp_op(uint64_t h, const Op *op) {
-  h = stamp_object(h, op, sizeof *op);
-  h = stamp_object(h, op->in, (size_t)op->n_in * sizeof *op->in);
+static void stamp_op(Stamp *s, const Op *op) {
+  stamp_bytes(s, op, sizeof *op);
+  stamp_bytes(s, op->in, (size_t)op->n_in * sizeof *op->in);
   for (int i = 0; i < op->n_out; i++)
-    h = stamp_value(h, op->out[i]);
+    stamp_value(s, op->out[i]);
   int n;
   op_attr_specs(op->kind, &n);
-  h = stamp_object(h, op->attrs, (size_t)n * sizeof *op->attrs);
+  stamp_bytes(s, op->attrs, (size_t)n * sizeof *op->attrs);
   for (int i = 0; i < n; i++)
     if (op->attrs[i].kind == 'I')
-      h = stamp_object(h, op->attrs[i].list.at,
-                       (size_t)op->attrs[i].list.n * sizeof *op->attrs[i].list.at);
-  return h;
+      stamp_bytes(s, op->attrs[i].list.at,
+                  (size_t)op->attrs[i].list.n * sizeof *op->attrs[i].list.at);
 }
 
 // Runs are changed in place, so their contents count; names of segments are only added.
-static uint64_t stamp_schedule(uint64_t h, const Schedule *s) {
-  h = stamp_word(stamp_word(h, (uint64_t)s->segment.n), (uint64_t)s->run.n);
-  for (int i = 0; i < s->run.n; i++) {
-    const RankRun *run = &s->run.at[i];
-    h = stamp_bytes(h, run->device, (size_t)run->n_devices * sizeof *run->device);
-    for (int k = 0; k < run->action.n; k++) {
-      const Action *action = &run->action.at[k];
-      h = stamp_word(h, (uint64_t)action->segment);
-      h = stamp_word(h, (uint64_t)(uintptr_t)action->get);
-    }
+static void stamp_schedule(Stamp *s, const Schedule *of) {
+  stamp_bytes(s, of, sizeof *of);
+  for (int i = 0; i < of->run.n; i++) {
+    const RankRun *run = &of->run.at[i];
+    stamp_bytes(s, run, sizeof *run);
+    stamp_bytes(s, run->device, (size_t)run->n_devices * sizeof *run->device);
+    stamp_bytes(s, run->action.at, (size_t)run->action.n * sizeof *run->action.at);
   }
-  return h;
 }
 
 uint64_t module_stamp(const Module *m) {
   if (m->annotations) return 0;
-  uint64_t h = stamp_bytes(1, m, sizeof *m);
+  Stamp s = {{1, 2}};
+  stamp_bytes(&s, m, sizeof *m);
   for_each_mesh(mesh, m) {
-    h = stamp_bytes(h, mesh, sizeof *mesh);
-    h = stamp_bytes(h, mesh->device, (size_t)mesh->n_devices * sizeof *mesh->device);
+    stamp_bytes(&s, mesh, sizeof *mesh);
+    stamp_bytes(&s, mesh->device, (size_t)mesh->n_devices * sizeof *mesh->device);
   }
   for_each_graph(g, m) {
-    h = stamp_bytes(h, g, sizeof *g);
-    if (g->schedule) h = stamp_schedule(h, g->schedule);
+    stamp_bytes(&s, g, sizeof *g);
+    if (g->schedule) stamp_schedule(&s, g->schedule);
     for (int i = 0; i < g->n_params; i++)
-      h = stamp_value(h, g->params[i]);
+      stamp_value(&s, g->params[i]);
     for (int i = 0; i < g->n_results; i++)
-      h = stamp_bytes(h, g->results[i], sizeof *g->results[i]);
+      stamp_bytes(&s, g->results[i], sizeof *g->results[i]);
     for_each_op(op, g)
-      h = stamp_op(h, op);
+      stamp_op(&s, op);
   }
+  uint64_t h = stamp_words(1, s.lane[0], s.lane[1]);
   return h ? h : 1;
 }
