@@ -44,21 +44,31 @@ static bool dies_at(const MemoryPlan *p, const BlockPlace *place, int64_t bytes,
   return true;
 }
 
-// Whether `v` may be produced in `place`, the memory of an operand. The op must be able to run in
-// place on every operand that overlaps it.
+// Whether `v` may be produced in `place`, as far as an operand of its op in the same block matters:
+// the op must be able to run in place on it, if it overlaps `v`.
+static bool may_replace_operand(const MemoryPlan *p, const Value *v, const BlockPlace *place,
+                                const Use *u) {
+  int64_t at = p->place[u->value->id].at;
+  bool apart =
+      at + type_bytes(u->value->type) <= place->at || place->at + type_bytes(v->type) <= at;
+  return apart || (at == place->at && op_inplace(v->def, v->index, u->index, p->scratch));
+}
+
+// Whether `v` may be produced in `place`, the memory of an operand.
 static bool may_replace(const MemoryPlan *p, const Value *v, const BlockPlace *place) {
   const Op *op = v->def;
-  int64_t bytes = type_bytes(v->type);
-  // The operands in the block are found from its values: a batch of updates has thousands.
-  for (int i = 0; i < place->block->member.n; i++) {
-    const Value *in = place->block->member.at[i];
-    int64_t at = p->place[in->id].at;
-    bool apart = at + type_bytes(in->type) <= place->at || place->at + bytes <= at;
-    for_each_use(u, in)
-      if (!apart && u->user == op &&
-          (at != place->at || !op_inplace(op, v->index, u->index, p->scratch)))
+  const Block *b = place->block;
+  // The operands in the block are found from the shorter list: a batch of updates has thousands of
+  // operands, and the block of a sum over all layers has thousands of values.
+  if (op->n_in < b->member.n) {
+    for (int i = 0; i < op->n_in; i++)
+      if (p->place[op->in[i].value->id].block == b && !may_replace_operand(p, v, place, &op->in[i]))
         return false;
+    return true;
   }
+  for (int i = 0; i < b->member.n; i++)
+    for_each_use(u, b->member.at[i])
+      if (u->user == op && !may_replace_operand(p, v, place, u)) return false;
   return true;
 }
 

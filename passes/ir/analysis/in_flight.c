@@ -114,15 +114,17 @@ static void end_before(Walk *w, const Op *op) {
     vec_push(w->arena, &w->writes, span_of(op->out[i]));
   for (int i = 0; i < w->started.n; i++) {
     Started s = w->started.at[i];
-    // Most have no bytes in common with the op; it may still read their results through views.
+    // The op reads their results, perhaps through views; most others have no bytes in common with
+    // it.
     bool ends;
     if (!op)
       ends = !reduce_is_in_flight(s.op);
-    else if (any_meets(&w->reads, s.result) || any_meets(&w->writes, s.result) ||
-             any_meets(&w->writes, s.operand))
-      ends = op_waits_for(&w->meets, op, s.op);
+    else if (w->read_by[s.op->out[0]->id] == op)
+      ends = true;
     else
-      ends = w->read_by[s.op->out[0]->id] == op;
+      ends = (any_meets(&w->reads, s.result) || any_meets(&w->writes, s.result) ||
+              any_meets(&w->writes, s.operand)) &&
+             op_waits_for(&w->meets, op, s.op);
     if (ends)
       w->before[s.op->id] = op;
     else
