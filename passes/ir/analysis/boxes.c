@@ -88,16 +88,6 @@ static int position_of(const End *e, int device) {
   return found ? found->position : -1;
 }
 
-// The index of the part of dimension `dim` at `at`: its digits are the coordinates along the axes
-// that split it.
-static int part_index(const Layout *l, const Place *at, int dim) {
-  int index = 0;
-  for (int i = 0; i < l->n_axes; i++)
-    if (!l->mesh->axis[i].time && l->axis[i].kind == SBP_S && l->axis[i].dim == dim)
-      index = index * l->mesh->axis[i].size + at->coord[i];
-  return index;
-}
-
 static End end_of(const Type *whole, const Layout *l, Arena *a) {
   End e = {.l = l, .n = l->mesh ? l->mesh->n_devices : 1, .n_cells = 1, .n_shares = 1};
   // The grid: parts per dimension, shares of a partial sum, and replicas.
@@ -119,23 +109,38 @@ static End end_of(const Type *whole, const Layout *l, Arena *a) {
   int *n_holders = arena_array(a, int, e.n_cells *e.n_shares);
   for (int d = 0; d < whole->ndim; d++)
     e.start[d] = arena_array(a, int64_t, e.parts[d]);
+  // The size of a part, and the distance of two parts along each axis, as in place_region.
+  int64_t step[MAX_AXES] = {0};
+  memcpy(e.size, whole->dim, (size_t)whole->ndim * sizeof *e.size);
+  for (int i = 0; i < l->n_axes; i++)
+    if (l->axis[i].kind == SBP_S) step[i] = e.size[l->axis[i].dim] /= l->mesh->axis[i].size;
   // Every device holds one replica of one share of one cell.
+  Place at = {0};
   for (int p = 0; p < e.n; p++) {
-    Place at = mesh_place(l->mesh, p, 0);
-    Region r = place_region(whole, l, &at);
-    for (int d = 0; d < whole->ndim; d++) {
-      int index = part_index(l, &at, d);
-      e.cell[p] = e.cell[p] * e.parts[d] + index;
-      e.start[d][index] = r.start[d];
-      e.size[d] = r.size[d];
+    // The digits of a part's index and of the share are the coordinates along their axes.
+    int index[MAX_NDIM] = {0};
+    int64_t start[MAX_NDIM] = {0};
+    for (int i = 0; i < l->n_axes; i++) {
+      const Sbp *sbp = &l->axis[i];
+      if (l->mesh->axis[i].time) continue;
+      if (sbp->kind == SBP_P) e.share[p] = e.share[p] * l->mesh->axis[i].size + at.coord[i];
+      if (sbp->kind != SBP_S) continue;
+      index[sbp->dim] = index[sbp->dim] * l->mesh->axis[i].size + at.coord[i];
+      start[sbp->dim] += at.coord[i] * step[i];
     }
-    // The digits of the share are the coordinates along the axes of partial sums.
-    for (int i = 0; i < l->n_axes; i++)
-      if (!l->mesh->axis[i].time && l->axis[i].kind == SBP_P)
-        e.share[p] = e.share[p] * l->mesh->axis[i].size + at.coord[i];
+    for (int d = 0; d < whole->ndim; d++) {
+      e.cell[p] = e.cell[p] * e.parts[d] + index[d];
+      e.start[d][index[d]] = start[d];
+    }
     int thing = e.cell[p] * e.n_shares + e.share[p];
     e.holder[thing * e.n_copies + n_holders[thing]++] = p;
     e.by_device[p] = (Device){l->mesh ? l->mesh->device[p] : 0, p};
+    // The place of the next device.
+    for (int i = l->n_axes - 1; i >= 0; i--) {
+      if (l->mesh->axis[i].time) continue;
+      if (++at.coord[i] < l->mesh->axis[i].size) break;
+      at.coord[i] = 0;
+    }
   }
   // position_of searches this list; most meshes have it already.
   bool sorted = true;
