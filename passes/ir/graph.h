@@ -434,6 +434,10 @@ Module *module_read(const char *path, Diag *d); // "-" is standard input
 
 // Whether the module is well formed and keeps the promises of its phase.
 bool module_verify(const Module *m, Diag *d);
+// The same, except for graphs that had their promises in this phase, and are as they were then, as
+// are all that they call: kept[i], by position in the module. NULL: none. From planned on all are
+// checked, since the places of a body are relative to those of its caller.
+bool module_verify_except(const Module *m, const bool *kept, Diag *d);
 
 #define for_each_mesh(k, m)  for (const Mesh *k = (m)->meshes; k; k = k->next)
 #define for_each_graph(g, m) for (Graph *g = (m)->graphs; g; g = g->next)

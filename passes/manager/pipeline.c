@@ -44,8 +44,8 @@ typedef struct Run {
   Module *before;       // the module before a pass that is proved alone, or NULL
   const Pass *unproved; // the last pass since the last proof, or NULL
   const Pass *proved;   // the pass before the last proof, or NULL
-  uint64_t stamp;       // that of the module when it was copied to `before`
-  uint64_t verified;    // the stamp of the module when it was last verified, or 0
+  ModuleStamp copied;   // the stamp of the module when it was copied to `before`
+  ModuleStamp verified; // the stamp of the module when it was last verified
 } Run;
 
 void opt_stat(const PassOptions *o, int64_t n, const char *what) {
@@ -184,7 +184,8 @@ static bool prove_plan(Run *r) {
 static bool prove_alone(Run *r, const Pass *pass) {
   double start = clock_seconds();
   // Most plans change nothing in the model.
-  bool same = r->stamp && module_stamp(r->m) == r->stamp;
+  ModuleStamp now;
+  bool same = module_stamp(r->m, r->arena, &now) && stamp_same(&r->copied, &now);
   bool ok = same || ((r->o->verify_each || module_verify(r->m, r->d)) &&
                      prove_module(r->before, r->m, r->d));
   module_free(r->before);
@@ -229,7 +230,7 @@ static bool prove_before(Run *r, const Pass *pass) {
     drop_values(r);
     if (pass->proof == PROOF_plain || r->o->unproved) return proved;
     r->before = module_clone(r->m);
-    r->stamp = module_stamp(r->m);
+    module_stamp(r->m, r->arena, &r->copied);
     timed(r, "prove", start);
     return proved;
   }
@@ -296,12 +297,13 @@ static bool keeps_orders(Run *r, PassOptions *step) {
   return keeps;
 }
 
-// Verifies the module, unless it is as it was when it was verified before.
+// Verifies the module, without the graphs that are as they were when it was verified before.
 static bool verify_changes(Run *r) {
-  uint64_t stamp = module_stamp(r->m);
-  if (stamp && stamp == r->verified) return true;
-  r->verified = stamp;
-  return module_verify(r->m, r->d);
+  ModuleStamp before = r->verified;
+  module_stamp(r->m, r->arena, &r->verified);
+  if (stamp_same(&before, &r->verified)) return true;
+  const bool *kept = stamp_kept_graphs(&before, &r->verified, r->arena);
+  return module_verify_except(r->m, kept, r->d);
 }
 
 static bool run_pass(Run *r, PassOptions *step) {

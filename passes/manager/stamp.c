@@ -1,4 +1,4 @@
-// A stamp of the contents of a module: see stamp.h.
+// Stamps of the contents of a module: see stamp.h.
 
 #include "stamp.h"
 
@@ -71,24 +71,60 @@ static void stamp_schedule(Stamp *s, const Schedule *of) {
   }
 }
 
-uint64_t module_stamp(const Module *m) {
-  if (m->annotations) return 0;
+static uint64_t stamp_end(const Stamp *s) {
+  return stamp_words(1, s->lane[0], s->lane[1]);
+}
+
+static uint64_t stamp_graph(const Graph *g) {
+  Stamp s = {{1, 2}};
+  stamp_bytes(&s, g, sizeof *g);
+  if (g->schedule) stamp_schedule(&s, g->schedule);
+  for (int i = 0; i < g->n_params; i++)
+    stamp_value(&s, g->params[i]);
+  for (int i = 0; i < g->n_results; i++)
+    stamp_bytes(&s, g->results[i], sizeof *g->results[i]);
+  for_each_op(op, g)
+    stamp_op(&s, op);
+  return stamp_end(&s);
+}
+
+bool module_stamp(const Module *m, Arena *a, ModuleStamp *out) {
+  *out = (ModuleStamp){0};
+  if (m->annotations) return false;
   Stamp s = {{1, 2}};
   stamp_bytes(&s, m, sizeof *m);
   for_each_mesh(mesh, m) {
     stamp_bytes(&s, mesh, sizeof *mesh);
     stamp_bytes(&s, mesh->device, (size_t)mesh->n_devices * sizeof *mesh->device);
   }
+  out->module = stamp_end(&s);
   for_each_graph(g, m) {
-    stamp_bytes(&s, g, sizeof *g);
-    if (g->schedule) stamp_schedule(&s, g->schedule);
-    for (int i = 0; i < g->n_params; i++)
-      stamp_value(&s, g->params[i]);
-    for (int i = 0; i < g->n_results; i++)
-      stamp_bytes(&s, g->results[i], sizeof *g->results[i]);
-    for_each_op(op, g)
-      stamp_op(&s, op);
+    GraphStamp of = {g, g->entry, stamp_graph(g)};
+    vec_push(a, &out->graph, of);
   }
-  uint64_t h = stamp_words(1, s.lane[0], s.lane[1]);
-  return h ? h : 1;
+  out->known = true;
+  return true;
+}
+
+bool stamp_same(const ModuleStamp *before, const ModuleStamp *now) {
+  bool same = before->known && now->known && before->module == now->module &&
+              before->graph.n == now->graph.n;
+  for (int i = 0; same && i < now->graph.n; i++)
+    same = before->graph.at[i].stamp == now->graph.at[i].stamp;
+  return same;
+}
+
+const bool *stamp_kept_graphs(const ModuleStamp *before, const ModuleStamp *now, Arena *a) {
+  if (!before->known || !now->known || before->module != now->module) return NULL;
+  bool *kept = arena_array(a, bool, now->graph.n);
+  int n = 0; // graphs from before that are there
+  // New graphs are between those from before, or follow them; these keep their order.
+  for (int i = 0; i < now->graph.n; i++) {
+    const GraphStamp *is = &now->graph.at[i];
+    if (n == before->graph.n || before->graph.at[n].g != is->g) continue;
+    const GraphStamp *was = &before->graph.at[n++];
+    kept[i] = was->stamp == is->stamp;
+    if (!kept[i] && !was->entry) return NULL;
+  }
+  return n == before->graph.n ? kept : NULL;
 }

@@ -4,6 +4,7 @@
 
 #include "ir/build.h"
 #include "ir/op.h"
+#include "manager/stamp.h"
 
 // %x, %w, %dw -> %y = linear, %z = relu, %w1 = sgd; output "loss", update of %w.
 typedef struct Net {
@@ -199,6 +200,45 @@ static void a_body_that_loses_a_result(void **state) {
   Graph *body = called(t);
   graph_erase_result(body, 0);
   fails(t, "call: '@body' has 0 results, not 1");
+}
+
+// After a pass that changes one entry graph the other one is not verified; after any other change
+// all graphs are.
+static void graphs_that_no_pass_has_changed(void **state) {
+  Net *t = *state;
+  Arena *a = t->m->arena;
+  Graph *body = called(t), *eval = graph_new(t->m, "eval", true);
+  Value *x = graph_param(eval, "x", t->x->type, ROLE_input, NULL);
+  Builder b = {.g = eval, .d = t->h->d};
+  graph_output(eval, build_op(&b, OP_relu, IN(x), NO_ATTRS), "z");
+  passes(t);
+  ModuleStamp before, now;
+  assert_true(module_stamp(t->m, a, &before) && module_stamp(t->m, a, &now));
+  assert_true(stamp_same(&before, &now));
+  // Graph 0 is @train, which changes and breaks a promise.
+  const Type *type = t->z->type;
+  t->z->type = type_scalar(t->m, DT_f32);
+  module_stamp(t->m, a, &now);
+  const bool *kept = stamp_kept_graphs(&before, &now, a);
+  assert_true(!stamp_same(&before, &now) && kept && !kept[0] && kept[1] && kept[2]);
+  assert_false(module_verify_except(t->m, kept, t->h->d));
+  assert_true(heard(t->h, "its op makes"));
+  t->z->type = type;
+  module_stamp(t->m, a, &now);
+  assert_true(stamp_same(&before, &now));
+  // A body that changes, or becomes an entry, may break a promise of its callers.
+  body->params[0]->label = "p";
+  module_stamp(t->m, a, &now);
+  assert_null(stamp_kept_graphs(&before, &now, a));
+  body->params[0]->label = NULL;
+  body->entry = true;
+  module_stamp(t->m, a, &now);
+  assert_null(stamp_kept_graphs(&before, &now, a));
+  body->entry = false;
+  // So may another phase.
+  t->m->phase = PHASE_sharded;
+  module_stamp(t->m, a, &now);
+  assert_null(stamp_kept_graphs(&before, &now, a));
 }
 
 static void a_graph_that_calls_itself(void **state) {
@@ -672,6 +712,7 @@ TEST_GROUP(verify) {
       TEST(two_updates_of_one_weight),
       TEST(an_update_of_another_type),
       TEST(a_body_that_loses_a_result),
+      TEST(graphs_that_no_pass_has_changed),
       TEST(a_graph_that_calls_itself),
       TEST(graphs_that_call_the_next_twice),
       TEST(calls_that_nest_too_deep),
