@@ -304,33 +304,74 @@ static void read_waiting(const Reader *r) {
 
 // -- Values between units, and weights ---------------------------------------------------------
 
+// Finds the activations: values of the loop that depend on an input. The others, such as masks and
+// biases of positions, are no part of Unit.across.
+static bool *find_activations(const Reader *r) {
+  bool *varies = arena_array(r->a, bool, r->g->n_values);
+  for (int i = 0; i < r->g->n_params; i++)
+    varies[r->g->params[i]->id] = r->g->params[i]->role == ROLE_input;
+  for_each_op(op, r->g) {
+    bool any = false;
+    for (int i = 0; i < op->n_in; i++)
+      any |= varies[op->in[i].value->id];
+    for (int i = 0; i < op->n_out && any; i++)
+      varies[op->out[i]->id] = true;
+  }
+  return varies;
+}
+
+static bool is_partial(const Value *v) {
+  const Layout *l = v->layout;
+  for (int i = 0; l && i < l->n_axes; i++)
+    if (l->axis[i].kind == SBP_P && !l->mesh->axis[i].time) return true;
+  return false;
+}
+
+// The number of parts of a value, of all ranks and slices.
+static double count_parts(const Reader *r, const Value *v) {
+  const Layout *l = v->layout;
+  double parts = l ? 1 : r->n_slices;
+  for (int i = 0; l && i < l->n_axes; i++)
+    if (l->axis[i].kind == SBP_S)
+      parts *= l->mesh->axis[i].time ? r->n_slices : l->mesh->axis[i].size;
+  return parts;
+}
+
+// Whether a value is more like the activations between stages: it has more elements, or as many in
+// more parts, as stages gather the parts that they read.
+static bool is_larger(const Reader *r, const Value *v, const Value *most) {
+  if (!most) return true;
+  double parts = count_parts(r, v), most_parts = count_parts(r, most);
+  double n = (double)type_count(v->type) * parts,
+         most_n = (double)type_count(most->type) * most_parts;
+  return n > most_n || (n == most_n && parts > most_parts);
+}
+
 // Sets the bytes that go from a unit to later ones: as many elements as in the model, in the layout
-// and the type of the largest value that does.  Fused ops produce more than one of them.
+// and the type of the largest activation that does.  Fused ops produce more than one of them. A
+// partial sum is reduced before it leaves a stage.
 static void read_handed(const Reader *r) {
   int n = r->b->n_units;
   const Value **most = arena_array(r->a, const Value *, n);
+  const bool *varies = find_activations(r);
   for_each_op(op, r->g) {
     if (!loops(r, op) || kind_of(r, op) != WORK_F) continue;
     for (int i = 0; i < op->n_out; i++) {
       const Value *v = op->out[i];
       int last = -1;
+      if (!varies[v->id] || is_partial(v)) continue;
       for_each_use(u, v)
         if (u->user && loops(r, u->user) && kind_of(r, u->user) == WORK_F &&
             unit_of(r, u->user) > last)
           last = unit_of(r, u->user);
       for (int k = unit_of(r, op); k < last; k++)
-        if (!most[k] || type_bytes(v->type) > type_bytes(most[k]->type)) most[k] = v;
+        if (is_larger(r, v, most[k])) most[k] = v;
     }
   }
-  for (int k = 0; k < n; k++) {
-    const Layout *l = most[k] ? most[k]->layout : NULL;
-    double parts = l ? 1 : r->n_slices;
-    if (!most[k]) continue;
-    for (int i = 0; l && i < l->n_axes; i++)
-      if (l->axis[i].kind == SBP_S)
-        parts *= l->mesh->axis[i].time ? r->n_slices : l->mesh->axis[i].size;
-    r->out->unit[k].handed = r->b->unit[k].across * dtype_bytes[most[k]->type->dtype] / parts;
-  }
+  for (int k = 0; k < n; k++)
+    if (most[k])
+      r->out->unit[k].handed =
+          r->b->unit[k].across * dtype_bytes[most[k]->type->dtype] / count_parts(r, most[k]);
 }
 
 static void read_weights(const Reader *r) {
