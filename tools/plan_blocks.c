@@ -183,11 +183,13 @@ static void print_json(Arena *a, const Table *t, RecomputeLevel last, int built)
     print_levels("again", u->again, last);
     print_levels("kept", u->kept, last);
     print_levels("again_working", u->again_working, last);
-    printf(", \"waiting\": %.9g, \"working\": [%.9g, %.9g], \"handed\": %.9g, \"lasting\": %.9g, "
+    print_levels("split_working", u->split_working, last);
+    printf(", \"waiting\": %.9g, \"both\": %.9g, \"working\": [%.9g, %.9g], \"handed\": %.9g, "
+           "\"lasting\": %.9g, "
            "\"updating\": %.9g, \"sums\": %.9g, "
            "\"update\": %.9g}",
-           u->waiting, u->working[0], u->working[1], u->handed, u->lasting, u->updating, u->sums,
-           u->update);
+           u->waiting, u->both, u->working[0], u->working[1], u->handed, u->lasting, u->updating,
+           u->sums, u->update);
   }
   printf("]}\n");
 }

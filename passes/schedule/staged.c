@@ -17,8 +17,9 @@ StagedStage *timed_stages(Arena *a, const Staged *s) {
   if (least <= 0) least = 1;
   for (int i = 0; i < n; i++) {
     StagedStage *x = &stage[i];
-    if (!staged_traits[s->kind].split) *x = (StagedStage){x->f, x->b + x->w, 0, x->hop, x->kept, 0};
-    if (x->waiting <= 0) x->waiting = x->kept;
+    if (!staged_traits[s->kind].split)
+      *x = (StagedStage){x->f, x->b + x->w, 0, x->hop, x->kept, 0, 0};
+    if (x->waiting <= 0) x->waiting = x->both = x->kept;
     x->f = fmax(x->f, least);
     x->b = fmax(x->b, least);
     x->w = fmax(x->w, least);

@@ -15,6 +15,7 @@ typedef struct StagedStage {
   double hop;     // latency between this stage and the next, each way
   double kept;    // memory of a micro-batch, from the start of F to the end of B
   double waiting; // and from there to the end of W, if the kind splits it; 0: as before
+  double both;    // the part of these that is kept before, and waits: 0 of other bytes
 } StagedStage;
 
 typedef struct Staged {
@@ -30,6 +31,22 @@ typedef struct Staged {
 double staged_peak(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int device,
                    const double *kept);
 
+// The most micro-batches of a stage at a time whose values are live: from F to B, from F to W, and
+// from B to W.
+typedef struct StagedHeld {
+  int kept, both, waiting;
+} StagedHeld;
+
+// The bytes of so many. A value has a slot of its own for each micro-batch (memory/plan_slots.c),
+// for as long as it has any, so values that are not live at the same times share no bytes. Only if
+// weight gradients end before the next forward they do.
+static inline double staged_bytes(const StagedStage *s, StagedHeld held) {
+  if (held.both <= 1 && s->waiting > s->kept) return held.both * s->waiting;
+  if (held.both <= 1) return held.kept * s->kept;
+  return held.kept * (s->kept - s->both) + held.both * s->both +
+         held.waiting * (s->waiting - s->both);
+}
+
 typedef struct StagedBlock {
   WorkKind kind;
   int stage, micro_batch;
@@ -38,7 +55,7 @@ typedef struct StagedBlock {
 
 typedef struct StagedTimeline {
   double makespan;
-  double *peak;       // per device: the most of `kept` at a time; of interleaved, of each stage
+  double *peak;       // per device: the most bytes of activations (staged_bytes)
   int *at;            // the blocks of device d, in order: block[at[d] … at[d + 1]]
   StagedBlock *block; //
 } StagedTimeline;

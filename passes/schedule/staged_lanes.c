@@ -29,11 +29,11 @@ typedef struct Lanes {
   const StagedStage *stage;
   const int *rank; // of the rule, by kind of work
   bool split;
-  int *done;       // [device][LANES] blocks that have begun
-  double *free;    // per device: the end of its last block
-  double *left;    // seconds of the blocks that have not begun
-  double *sent[2]; // [device][micro-batch]: arrival of its F at the next stage, of its B before
-  double *held;    // per device, and the most
+  int *done;        // [device][LANES] blocks that have begun
+  double *free;     // per device: the end of its last block
+  double *left;     // seconds of the blocks that have not begun
+  double *sent[2];  // [device][micro-batch]: arrival of its F at the next stage, of its B before
+  StagedHeld *most; // per device
   StagedTimeline *out;
   Offer *offer;   // per device: the block that it would start next
   int *heap, *at; // devices by their offers; position of each
@@ -96,6 +96,16 @@ static void renew(Lanes *l, int device) {
   put(l, k, device);
 }
 
+// Notes the micro-batches that the device holds while the block runs that has just begun.
+static void note_held(Lanes *l, int device, WorkKind kind) {
+  const int *done = &l->done[device * LANES];
+  StagedHeld *most = &l->most[device];
+  int f = done[WORK_F], b = done[WORK_B], w = l->split ? done[WORK_W] : b;
+  if (kind == WORK_F && f - b > most->kept) most->kept = f - b;
+  if (kind == WORK_F && f - w > most->both) most->both = f - w;
+  if (kind == WORK_B && b - w > most->waiting) most->waiting = b - w;
+}
+
 // Returns when the device can end at the earliest.
 static double begin(Lanes *l, int device) {
   const StagedStage *stage = &l->stage[device];
@@ -108,7 +118,6 @@ static double begin(Lanes *l, int device) {
   case WORK_F:
     l->free[device] = o.start + stage->f;
     l->sent[0][at] = l->free[device] + stage->hop;
-    l->held[device] += stage->kept;
     neighbour = device + 1;
     break;
   case WORK_B:
@@ -120,9 +129,7 @@ static double begin(Lanes *l, int device) {
   case WORK_E:
   case N_WORK_KINDS: BUG("no work of a stage");
   }
-  if (o.kind == WORK_B) l->held[device] -= stage->kept - (l->split ? stage->waiting : 0);
-  if (o.kind == WORK_W) l->held[device] -= stage->waiting;
-  l->out->peak[device] = fmax(l->out->peak[device], l->held[device]);
+  note_held(l, device, o.kind);
   timeline_add(l->out, device, (StagedBlock){o.kind, device, o.micro_batch, l->free[device]});
   renew(l, device);
   if (neighbour >= 0 && neighbour < l->s->n_devices) renew(l, neighbour);
@@ -137,7 +144,7 @@ bool run_lanes(Arena *a, const Staged *s, const StagedStage *stage, const ListRu
   l.done = arena_array(a, int, p *LANES);
   l.free = arena_array(a, double, p);
   l.left = arena_array(a, double, p);
-  l.held = arena_array(a, double, p);
+  l.most = arena_array(a, StagedHeld, p);
   *out = timeline_new(a, s);
   l.out = out;
   l.sent[0] = arena_array(a, double, n);
@@ -160,6 +167,7 @@ bool run_lanes(Arena *a, const Staged *s, const StagedStage *stage, const ListRu
   for (int i = 0; i < p; i++) {
     assert(l.done[i * LANES + (int)WORK_B] == s->n_micro_batches);
     out->makespan = fmax(out->makespan, l.free[i]);
+    out->peak[i] = staged_bytes(&stage[i], l.most[i]);
   }
   return true;
 }

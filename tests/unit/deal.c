@@ -38,6 +38,7 @@ static StagedStage *random_stages(Arena *a, Random *r, int n, double spread, dou
                          w * (1 + spread * part(r)),
                          hop * part(r),
                          1,
+                         0,
                          0};
   return s;
 }
@@ -487,8 +488,9 @@ static void peaks_are_those_of_timelines(void **state) {
 }
 
 // Peaks are from the definition: each micro-batch has its kept bytes from forward to backward, and
-// those that wait from there to the gradients of weights. Interleaved stages have memory of their
-// own.
+// those that wait from there to the gradients of weights; some bytes do both. Each of the three has
+// slots for the most micro-batches of its own, unless no two are live together; of zb-v, whose
+// devices have two stages, the bytes share memory. Interleaved stages have memory of their own.
 static void peaks_have_bytes_that_wait(void **state) {
   Random r = {8};
   (void)state;
@@ -505,11 +507,15 @@ static void peaks_have_bytes_that_wait(void **state) {
     StagedStage *stage = random_stages(a, &r, n, 0.5, below(&r, 2));
     for (int k = 0; k < n; k++)
       stage[k].waiting = 2 * part(&r);
+    for (int k = 0; k < n; k++)
+      stage[k].both = part(&r) * fmin(stage[k].kept, stage[k].waiting);
     s.stage = stage;
     StagedTimeline t;
     assert_true(staged_run(a, &s, &t));
     for (int d = 0; d < s.n_devices; d++) {
       double most = 0, of_stage[24] = {0};
+      // Micro-batches from F to B, from F to W, and from B to W: now, and at most.
+      int now[3] = {0}, held[3] = {0};
       for (int at = t.at[d]; at < t.at[d + 1]; at++) {
         double before = 0, after = 0;
         // The bytes that are held while this block runs, and after it.
@@ -524,9 +530,19 @@ static void peaks_have_bytes_that_wait(void **state) {
           before += b < at || x->kind == WORK_F ? change : 0;
           after += change;
         }
+        WorkKind kind = t.block[at].kind;
+        now[0] += (kind == WORK_F) - (kind == WORK_B);
+        now[1] += (kind == WORK_F) - (kind == WORK_W);
+        now[2] += (kind == WORK_B) - (kind == WORK_W);
+        for (int k = 0; k < 3; k++)
+          held[k] = now[k] > held[k] ? now[k] : held[k];
         most = fmax(most, fmax(before, after));
         of_stage[stage_of] = fmax(of_stage[stage_of], fmax(before, after));
       }
+      const StagedStage *own = &stage[t.block[t.at[d]].stage];
+      if (split && s.kind != STAGED_zb_v && held[1] > 1)
+        most = held[0] * (own->kept - own->both) + held[1] * own->both +
+               held[2] * (own->waiting - own->both);
       if (apart) most = 0;
       for (int k = 0; apart && k < n; k++)
         most += of_stage[k];

@@ -78,14 +78,15 @@ UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, cons
   for (int i = 0; i < from->n; i++) {
     UnitCost *u = &unit[i];
     *u = from->at[i];
-    double *by_work[] = {&u->forward, &u->backward,   &u->weight_grad, &u->waiting,
-                         &u->handed,  &u->working[0], &u->working[1]};
+    double *by_work[] = {&u->forward, &u->backward, &u->weight_grad, &u->waiting,
+                         &u->both,    &u->handed,   &u->working[0],  &u->working[1]};
     for (size_t k = 0; k < sizeof by_work / sizeof *by_work; k++)
       *by_work[k] *= work;
     for (int k = 0; k < N_RECOMPUTE_LEVELS; k++) {
       u->kept[k] *= work;
       u->again[k] *= work;
       u->again_working[k] *= work;
+      u->split_working[k] *= work;
     }
     u->lasting *= lasting;
     u->updating *= lasting;

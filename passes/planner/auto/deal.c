@@ -8,15 +8,21 @@
 // -- Units -------------------------------------------------------------------------------------
 
 // Bytes from backward to the gradients of weights: of recomputed values, too, as these read them.
-static double waiting_bytes(const UnitCost *x, RecomputeLevel level) {
-  return x->waiting > 0 ? x->waiting : x->kept[level];
+// If these do not run later, they are the kept ones.
+static double waiting_bytes(const UnitCost *x, RecomputeLevel level, bool apart) {
+  return apart ? x->waiting : x->kept[level];
+}
+
+// The part of these that is kept.
+static double both_bytes(const UnitCost *x, RecomputeLevel level, bool apart) {
+  return apart ? fmin(x->both, x->kept[level]) : x->kept[level];
 }
 
 static void sum_units(Dealer *d) {
   Arena *a = d->arena;
   Sums *s = &d->sum;
   double **rows[] = {&s->forward, &s->backward, &s->weight_grad, &s->lasting, &s->sums,
-                     &s->update,  &s->kept,     &s->waiting,     &s->updating};
+                     &s->update,  &s->kept,     &s->waiting,     &s->both,    &s->updating};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     *rows[i] = arena_array(a, double, d->n + 1);
   RecomputeLevel base = base_level(d->p);
@@ -31,12 +37,14 @@ static void sum_units(Dealer *d) {
     s->sums[u + 1] = s->sums[u] + x->sums;
     s->update[u + 1] = s->update[u] + x->update;
     s->kept[u + 1] = s->kept[u] + x->kept[base];
-    s->waiting[u + 1] = s->waiting[u] + waiting_bytes(x, base);
+    s->waiting[u + 1] = s->waiting[u] + waiting_bytes(x, base, d->apart);
+    s->both[u + 1] = s->both[u] + both_bytes(x, base, d->apart);
   }
   for (int level = 0; level < N_RECOMPUTE_LEVELS; level++) {
     s->again[level] = arena_array(a, double, d->n + 1);
     s->saved[level] = arena_array(a, double, d->n + 1);
     s->saved_waiting[level] = arena_array(a, double, d->n + 1);
+    s->saved_both[level] = arena_array(a, double, d->n + 1);
     for (int u = 0; u < d->n && level > (int)base; u++) {
       const UnitCost *x = unit_at(d, u);
       s->again[level][u + 1] = s->again[level][u] + x->again[level];
@@ -44,7 +52,11 @@ static void sum_units(Dealer *d) {
           s->saved[level][u] + fmax(0, x->kept[RECOMPUTE_none] - x->kept[level]);
       s->saved_waiting[level][u + 1] =
           s->saved_waiting[level][u] +
-          fmax(0, waiting_bytes(x, RECOMPUTE_none) - waiting_bytes(x, (RecomputeLevel)level));
+          fmax(0, waiting_bytes(x, RECOMPUTE_none, d->apart) -
+                      waiting_bytes(x, (RecomputeLevel)level, d->apart));
+      s->saved_both[level][u + 1] =
+          s->saved_both[level][u] + fmax(0, both_bytes(x, RECOMPUTE_none, d->apart) -
+                                                both_bytes(x, (RecomputeLevel)level, d->apart));
     }
   }
 }
@@ -52,23 +64,27 @@ static void sum_units(Dealer *d) {
 Dealer dealer_new(const DealProblem *p, Arena *a) {
   Dealer d = {.p = p, .arena = a, .n = p->units->n, .split = staged_traits[p->kind].split};
   d.stages = staged_stages(p->kind, p->stages, p->chunks);
+  d.apart = d.split && p->units->knows_waiting;
   sum_units(&d);
   return d;
 }
 
 // -- Memory ------------------------------------------------------------------------------------
 
-// Backward has the recomputed activations of one unit at least.
-static double back_working(const UnitCost *x, RecomputeLevel level) {
-  double own = x->working[1] + fmax(0, x->kept[RECOMPUTE_none] - x->kept[level]);
-  return fmax(own, x->again_working[level]);
+// Backward has the recomputed activations of one unit at least. `apart`: without those that
+// gradients of weights read later.
+static double back_working(const UnitCost *x, RecomputeLevel level, bool apart) {
+  double again = fmax(0, x->kept[RECOMPUTE_none] - x->kept[level]);
+  if (!apart) return fmax(x->working[1] + again, x->again_working[level]);
+  again -= both_bytes(x, RECOMPUTE_none, true) - both_bytes(x, level, true);
+  return fmax(x->split_working[RECOMPUTE_none] + fmax(0, again), x->split_working[level]);
 }
 
 void add_working(const Dealer *d, Working *w, int unit) {
   const UnitCost *x = unit_at(d, unit);
   RecomputeLevel base = base_level(d->p);
   for (int level = (int)base; level < N_RECOMPUTE_LEVELS; level++) {
-    double back = back_working(x, (RecomputeLevel)level);
+    double back = back_working(x, (RecomputeLevel)level, d->apart);
     w->of[level] = fmax(w->of[level], fmax(x->working[0], back));
   }
 }
@@ -82,16 +98,27 @@ static double lasting_bytes(const Dealer *d, int first, int last) {
   return d->sum.lasting[last] - d->sum.lasting[first] + tied;
 }
 
-Held stage_holds(const DealProblem *p, int stage) {
-  double held = staged_held(p->kind, p->stages, (int)p->micro_batches, stage);
-  double ahead = staged_ahead(p->kind, p->stages, 1, stage);
+StagedHeld stage_holds(const DealProblem *p, int stage) {
+  int held = staged_held(p->kind, p->stages, (int)p->micro_batches, stage);
+  int ahead = staged_ahead(p->kind, p->stages, 1, stage);
   if (!staged_traits[p->kind].split || ahead > held) ahead = held;
-  return (Held){ahead, held - ahead};
+  // After a backward, those whose weight gradients are to come.
+  return (StagedHeld){ahead, held, held - ahead + 1};
 }
 
-// Bytes of micro-batches that are held, by sums over units: of units first … last - 1.
-static double held_bytes(Held h, const double *kept, const double *waiting, int first, int last) {
-  return h.before * (kept[last] - kept[first]) + h.after * (waiting[last] - waiting[first]);
+// Bytes of the micro-batches that are held of units first … last - 1, of which those before `end`
+// are recomputed at a level.
+static double held_bytes(const Dealer *d, StagedHeld h, int first, int last, int level, int end) {
+  const Sums *s = &d->sum;
+  StagedStage stage = {.kept = s->kept[last] - s->kept[first],
+                       .waiting = s->waiting[last] - s->waiting[first],
+                       .both = s->both[last] - s->both[first]};
+  if (level > (int)base_level(d->p)) {
+    stage.kept -= s->saved[level][end] - s->saved[level][first];
+    stage.waiting -= s->saved_waiting[level][end] - s->saved_waiting[level][first];
+    stage.both -= s->saved_both[level][end] - s->saved_both[level][first];
+  }
+  return staged_bytes(&stage, h) + h.kept * unit_at(d, first)->entry;
 }
 
 // The end of the layer of the unit before `end`, or of the stage.
@@ -107,38 +134,35 @@ static bool may_recompute(const DealProblem *p, int level) {
   return p->recompute == RECOMPUTE_none || (int)p->recompute == level;
 }
 
-bool find_recompute(const Dealer *d, int first, int last, Held held, const Working *w,
+bool find_recompute(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
                     Recompute *out) {
   const Sums *s = &d->sum;
   RecomputeLevel base = base_level(d->p);
-  double bytes = lasting_bytes(d, first, last) +
-                 held_bytes(held, s->kept, s->waiting, first, last) +
-                 held.before * unit_at(d, first)->entry;
-  double limit = d->p->memory * (1 + 1e-9);
+  double lasting = lasting_bytes(d, first, last), limit = d->p->memory * (1 + 1e-9);
+  double looping = held_bytes(d, held, first, last, (int)base, first);
   double updating = s->updating[last] - s->updating[first];
-  if (lasting_bytes(d, first, last) + updating > limit) return false;
-  bool found = bytes + w->of[base] <= limit;
-  *out = (Recompute){base, base == RECOMPUTE_none ? 0 : last - first, 0, 0};
+  if (lasting + updating > limit) return false;
+  bool found = lasting + looping + w->of[base] <= limit;
+  *out = (Recompute){base, base == RECOMPUTE_none ? 0 : last - first, 0, looping};
   if (found || !d->p->per_stage_recompute) return found;
   for (int level = RECOMPUTE_attention; level < N_RECOMPUTE_LEVELS; level++) {
-    double lacks = bytes + w->of[level] - limit;
+    double room = limit - lasting - w->of[level];
     if (!may_recompute(d->p, level)) continue;
-    const double *saved = s->saved[level], *later = s->saved_waiting[level];
     // The fewest units that save so much.
     int lo = first + 1, hi = last;
     while (lo < hi) {
       int middle = (lo + hi) / 2;
-      if (held_bytes(held, saved, later, first, middle) >= lacks)
+      if (held_bytes(d, held, first, last, level, middle) <= room)
         hi = middle;
       else
         lo = middle + 1;
     }
     lo = layer_end(d, lo, last);
     double again = s->again[level][lo] - s->again[level][first];
-    double saves = held_bytes(held, saved, later, first, lo);
-    if (saves < lacks || (found && again >= out->again)) continue;
+    looping = held_bytes(d, held, first, last, level, lo);
+    if (looping > room || (found && again >= out->again)) continue;
     found = true;
-    *out = (Recompute){(RecomputeLevel)level, lo - first, again, saves};
+    *out = (Recompute){(RecomputeLevel)level, lo - first, again, looping};
   }
   return found;
 }
@@ -149,7 +173,7 @@ bool find_recompute(const Dealer *d, int first, int last, Held held, const Worki
 static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   const DealProblem *p = d->p;
   int first = deal->first[stage], last = deal->first[stage + 1];
-  Held held = stage_holds(p, stage);
+  StagedHeld held = stage_holds(p, stage);
   Working w = {0};
   Recompute r;
   for (int u = first; u < last; u++)
@@ -157,10 +181,9 @@ static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   if (!find_recompute(d, first, last, held, &w, &r)) return false;
   deal->level[stage] = r.level;
   deal->recomputed[stage] = r.units;
-  double looping = held_bytes(held, d->sum.kept, d->sum.waiting, first, last) - r.saved +
-                   held.before * unit_at(d, first)->entry + w.of[r.level];
   deal->bytes[stage] =
-      lasting_bytes(d, first, last) + fmax(looping, d->sum.updating[last] - d->sum.updating[first]);
+      lasting_bytes(d, first, last) +
+      fmax(r.looping + w.of[r.level], d->sum.updating[last] - d->sum.updating[first]);
   return true;
 }
 
@@ -258,18 +281,20 @@ bool fit_stages(const Dealer *d, Deal *deal, int low, int high) {
 
 PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
   bool apart = staged_device(p->kind, p->stages, d->n - 1) != 0;
+  bool knows = staged_traits[p->kind].split && p->units->knows_waiting;
   StageCost *at = arena_array(a, StageCost, d->n);
   for (int i = 0; i < d->n; i++)
     for (int u = d->first[i]; u < d->first[i + 1]; u++) {
       const UnitCost *x = &p->units->at[u];
       RecomputeLevel level = u - d->first[i] < d->recomputed[i] ? d->level[i] : RECOMPUTE_none;
-      double back = back_working(x, level);
+      double back = back_working(x, level, knows);
       at[i].forward += x->forward;
       at[i].backward += x->backward + (level == RECOMPUTE_none ? 0 : x->again[level]);
       at[i].weight_grad += x->weight_grad;
       at[i].working = fmax(at[i].working, fmax(x->working[0], back));
       at[i].kept += x->kept[level] + (u == d->first[i] ? x->entry : 0);
-      at[i].waiting += waiting_bytes(x, level);
+      at[i].waiting += waiting_bytes(x, level, knows);
+      at[i].both += both_bytes(x, level, knows);
       at[i].lasting += x->lasting;
       at[i].updating += x->updating;
       at[i].sums += x->sums;

@@ -119,7 +119,7 @@ static double fill(const Dealer *d, const Hops *h, Labels *table, Arena *a, doub
   vec_push(a, &table[p * row + n], none);
   for (int stage = p - 1; stage >= 0; stage--) {
     StageOrders o = stage_orders(d->p->kind, d->p->stages, d->p->micro_batches, stage);
-    Held held = stage_holds(d->p, stage);
+    StagedHeld held = stage_holds(d->p, stage);
     for (int last = n - (p - 1 - stage); last > stage; last--) {
       const Labels *later = &table[(stage + 1) * row + last];
       Working w = {0};
@@ -172,7 +172,7 @@ enum { N_LIMITS = sizeof limits / sizeof *limits };
 static bool any_fits(const Dealer *d) {
   int last = d->n;
   for (int stage = d->stages - 1; stage >= 0 && last > 0; stage--) {
-    Held held = stage_holds(d->p, stage);
+    StagedHeld held = stage_holds(d->p, stage);
     int least = last; // the first unit of the largest stage that fits and may begin there
     Working w = {0};
     Recompute r;

@@ -10,17 +10,18 @@
 typedef struct Sums {
   double *forward, *backward, *weight_grad; // backward with the weight gradient unless it is split
   double *lasting, *updating, *sums, *update;
-  double *kept, *waiting;            // of the level of all units
+  double *kept, *waiting, *both;     // of the level of all units
   double *again[N_RECOMPUTE_LEVELS]; // seconds and bytes beside the level of all units
   double *saved[N_RECOMPUTE_LEVELS];
-  double *saved_waiting[N_RECOMPUTE_LEVELS];
+  double *saved_waiting[N_RECOMPUTE_LEVELS], *saved_both[N_RECOMPUTE_LEVELS];
 } Sums;
 
 typedef struct Dealer {
   const DealProblem *p;
   Arena *arena;
   int n, stages; // units; stages of all chunks
-  bool split;
+  bool split;    // gradients of weights are blocks of their own
+  bool apart;    // and their bytes are known
   Sums sum;
 } Dealer;
 
@@ -53,23 +54,18 @@ typedef struct Working {
 
 void add_working(const Dealer *d, Working *w, int unit);
 
-// Micro-batches that the only stage of a device holds at most: before their backward, and after it,
-// if gradients of weights run later.
-typedef struct Held {
-  double before, after;
-} Held;
-
-Held stage_holds(const DealProblem *p, int stage);
+// Micro-batches that the only stage of a device holds at most.
+StagedHeld stage_holds(const DealProblem *p, int stage);
 
 typedef struct Recompute {
   RecomputeLevel level;
   int units;
-  double again, saved; // seconds of a micro-batch, and bytes of all
+  double again, looping; // seconds of a micro-batch; bytes of those that are held
 } Recompute;
 
 // The least recomputation with which units first … last - 1 fit, as the only stage of a device that
 // holds so many micro-batches.  False: none does.
-bool find_recompute(const Dealer *d, int first, int last, Held held, const Working *w,
+bool find_recompute(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
                     Recompute *out);
 
 // Finds what the stages of a device recompute, and their bytes.  False: they do not fit.

@@ -227,7 +227,8 @@ bool makespan_run(const PipelineCost *c, double cutoff, double *seconds, double 
   StagedStage *stage = arena_array(scratch, StagedStage, n);
   for (int i = 0; i < n; i++) {
     const StageCost *x = &c->at[i];
-    stage[i] = (StagedStage){x->forward, x->backward, x->weight_grad, x->hop, x->kept, x->waiting};
+    stage[i] = (StagedStage){x->forward, x->backward, x->weight_grad, x->hop,
+                             x->kept,    x->waiting,  x->both};
   }
   Staged s = {c->kind, c->stages, c->chunks, (int)c->micro_batches, stage, cutoff};
   StagedTimeline t;

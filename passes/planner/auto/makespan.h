@@ -39,6 +39,7 @@ typedef struct StageCost {
   double hop;                            // of a transfer to the next stage, and of one back
   double kept;                           // bytes of a micro-batch from forward to backward
   double waiting;  // and from there to gradients of weights, if these run later; 0: as before
+  double both;     // the part of these that is kept before, and waits
   double updating; // bytes beside those that last, after the last micro-batch
   double lasting, working; // bytes of the whole step; the most beside those
   double sums, update;     // seconds after the last micro-batch

@@ -217,6 +217,7 @@ static UnitCosts with_level(const UnitCosts *without, const UnitCosts *with, Rec
     unit[i].again[level] = fmax(seconds_of(y) - seconds_of(x), 0);
     unit[i].kept[level] = fmin(y->kept[RECOMPUTE_none], x->kept[RECOMPUTE_none]);
     unit[i].again_working[level] = y->working[1];
+    unit[i].split_working[level] = y->split_working[RECOMPUTE_none];
   }
   UnitCosts out = *without;
   out.at = unit;
@@ -318,13 +319,17 @@ static double recompute_units(const LevelPair *pair, const Point *at, UnitCosts 
               unit[i].forward;
     double kept_part = kept > 0 ? fmin(y->kept[RECOMPUTE_none] / kept, 1) : 1;
     double working_part = working > 0 ? fmin(y->working[1] / working, 1) : 1;
+    double split = x->split_working[RECOMPUTE_none], split_part = 1;
+    if (split > 0) split_part = fmin(y->split_working[RECOMPUTE_none] / split, 1);
     unit[i].kept[level] = kept_part * unit[i].kept[RECOMPUTE_none];
     if (at->fewest) {
       unit[i].again[level] = again;
       unit[i].again_working[level] = working_part * unit[i].working[1];
+      unit[i].split_working[level] = split_part * unit[i].split_working[RECOMPUTE_none];
     } else {
       unit[i].backward += again;
       unit[i].working[1] *= working_part;
+      unit[i].split_working[RECOMPUTE_none] *= split_part;
     }
     sum += again;
   }

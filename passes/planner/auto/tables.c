@@ -122,6 +122,7 @@ typedef enum Figure {
   FIG_weight_grad,
   FIG_kept,
   FIG_waiting,
+  FIG_both,
   FIG_lasting,
   FIG_updating,
   FIG_sums,
@@ -138,6 +139,7 @@ static double own(const Sample *s, int unit, Figure f) {
   case FIG_weight_grad: return u->seconds[WORK_W];
   case FIG_kept: return u->kept;
   case FIG_waiting: return u->waiting;
+  case FIG_both: return u->both;
   case FIG_lasting: return u->lasting;
   case FIG_sums: return s->gradients > 0 ? u->gradients : u->weights;
   case FIG_update: return s->states > 0 ? u->states : u->weights;
@@ -169,7 +171,7 @@ static int unit_of(const ModelUnits *b, int run, int index, int part) {
 // of that time. Weights count for the run itself.
 static double once_more(const Tables *t, const CutOuts *c, int r, Figure f) {
   int times = t->blocks->run[r].times;
-  if (times < 0 || !c->more[r] || f > FIG_waiting) return 0;
+  if (times < 0 || !c->more[r] || f > FIG_both) return 0;
   int unit = unit_of(t->blocks, times, 0, 0);
   return fmax(own(&c->one_more[r], unit, f) - own(&c->few, unit, f), 0);
 }
@@ -305,6 +307,7 @@ static bool add_level(Tables *t, const TableShape *shape, RecomputeLevel level, 
   for (int i = 0; i < n; i++) {
     unit[i].kept[level] = kept[i];
     unit[i].again_working[level] = typical(t, &c, i)->working[1];
+    unit[i].split_working[level] = typical(t, &c, i)->split_working;
     unit[i].again[level] = fmax(unit[i].again[level], 0);
   }
   return true;
@@ -342,6 +345,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
                          .backward = figure[FIG_backward][i],
                          .weight_grad = figure[FIG_weight_grad][i],
                          .waiting = figure[FIG_waiting][i],
+                         .both = figure[FIG_both][i],
                          .working = {s->working[0], s->working[1]},
                          .handed = i + 1 < b->n_units ? s->handed : 0,
                          .may_end = i + 1 < b->n_units,
@@ -350,6 +354,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
                          .sums = figure[FIG_sums][i],
                          .update = figure[FIG_update][i]};
     unit[i].kept[RECOMPUTE_none] = figure[FIG_kept][i];
+    unit[i].split_working[RECOMPUTE_none] = s->split_working;
     // Unknown levels save nothing and take forever.
     for (int k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {
       unit[i].kept[k] = unit[i].kept[RECOMPUTE_none];
@@ -359,7 +364,8 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
   for (RecomputeLevel k = RECOMPUTE_attention; ok && k <= shape->recompute; k++)
     ok = add_level(t, shape, k, unit, a, why);
   if (ok) {
-    out->costs = (UnitCosts){.n = b->n_units, .at = unit, .joint_update = c.few.joint_update};
+    out->costs = (UnitCosts){
+        .n = b->n_units, .at = unit, .knows_waiting = true, .joint_update = c.few.joint_update};
     price_hops(t, shape, &out->costs, a);
     price_tied(&c.few, &out->costs);
     out->seconds = extended(t, &c, c.few.seconds, offsetof(Sample, seconds));

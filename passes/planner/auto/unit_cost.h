@@ -34,9 +34,12 @@ typedef struct UnitCost {
   // Bytes per micro-batch from backward to the gradients of weights, if these run later: what they
   // read, which is a part of what is kept, and gradients.
   double waiting;
+  double both;       // the part of these that is kept
   double working[2]; // the largest other bytes during forward, and during backward
   // The same in backward if it is recomputed so far, with others of its layer; 0: not known.
   double again_working[N_RECOMPUTE_LEVELS];
+  // In backward, and in the gradients of weights, if these run later: besides what waits for them.
+  double split_working[N_RECOMPUTE_LEVELS];
   double handed;   // bytes per rank from it to the next unit, and of their gradient
   bool may_end;    // a stage may end after it
   double lasting;  // bytes of the whole step: weights, masters, states, gradients
@@ -50,6 +53,9 @@ typedef struct UnitCosts {
   const UnitCost *at;
   double hop_start, hop_seconds_per_byte; // of a transfer between neighbouring stages
   double tied_sums; // seconds of sums between the first and the last stage (tied embedding), or 0
+  // `waiting`, `both` and `split_working` are known: else gradients of weights that run later read
+  // what is kept.
+  bool knows_waiting;
   // All updates wait for all sums, as for the norm of all gradients.
   bool joint_update;
   double tied_lasting; // bytes of the tied embedding on the device of the last stage, too

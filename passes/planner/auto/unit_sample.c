@@ -18,6 +18,15 @@
 enum { NO_READER = -2 };    // instead of a unit
 enum { ENOUGH_SLICES = 3 }; // the second is like all others between the first and the last
 
+// Bytes of a slice.
+typedef struct SliceBlock {
+  const MemBlock *block;
+  int64_t from, to; // op times
+  bool kept;        // from forward to backward
+  bool given;       // to the unit that keeps it
+  bool waits;       // a gradient of weights reads it
+} SliceBlock;
+
 typedef struct Reader {
   Module *m;
   Graph *g;
@@ -33,9 +42,8 @@ typedef struct Reader {
   Sample *out;
   // Of the live ranges:
   int action, last_action;
-  double *outside[2]; // by op time: bytes of all values in the first action and in the last
-  double *change;     // by op time: bytes of the slice's values
-  Vec(const MemBlock *) kept;
+  double *outside[2];    // by op time: bytes of all values in the first action and in the last
+  Vec(SliceBlock) block; // of the slice
 } Reader;
 
 static int unit_of(const Reader *r, const Op *op) {
@@ -223,35 +231,100 @@ static void add_life(const MemBlock *b, Lived life, void *context) {
     add_lasting(r, b);
     return;
   }
-  if (at_border && life.from.at < r->border) vec_push(r->a, &r->kept, b);
+  bool kept = at_border && life.from.at < r->border;
   int64_t to = life.to.at < end ? life.to.at : end;
-  r->change[life.from.at] += bytes;
-  r->change[to + 1] -= bytes;
+  vec_push(r->a, &r->block, ((SliceBlock){b, life.from.at, to, kept, false, false}));
+}
+
+static double block_bytes(const SliceBlock *b) {
+  return (double)(b->block->to - b->block->from);
+}
+
+// The block that has a value when an op reads it; NULL: none of the slice.
+static SliceBlock *block_of(const Reader *r, const Value *v, const Op *op) {
+  for (int i = 0; i < r->block.n; i++) {
+    SliceBlock *b = &r->block.at[i];
+    if (v->offset >= b->block->from && v->offset < b->block->to && b->from <= op_time(op) &&
+        op_time(op) <= b->to)
+      return b;
+  }
+  return NULL;
 }
 
 // Gives the kept bytes to the unit whose backward reads them first: it needs them, also if another
 // stage produces them.
 static void read_kept(const Reader *r) {
-  bool *done = arena_array(r->a, bool, r->kept.n);
   for_each_op(op, r->g) {
     if (!loops(r, op) || op_time(op) < r->border) continue;
     for (int i = 0; i < op->n_in; i++) {
       const Value *v = op->in[i].value;
       bool before = v->def ? loops(r, v->def) && op_time(v->def) < r->border : !value_lasts(v);
-      for (int k = 0; before && k < r->kept.n; k++) {
-        const MemBlock *b = r->kept.at[k];
-        if (done[k] || v->offset < b->from || v->offset >= b->to) continue;
-        r->out->unit[unit_of(r, op)].kept += (double)(b->to - b->from);
-        done[k] = true;
-      }
+      SliceBlock *b = before ? block_of(r, v, op) : NULL;
+      if (!b || !b->kept || b->given) continue;
+      r->out->unit[unit_of(r, op)].kept += block_bytes(b);
+      b->given = true;
     }
   }
-  for (int k = 0; k < r->kept.n; k++)
-    if (!done[k]) {
-      const Op *def = r->kept.at[k]->value->def;
-      r->out->unit[def ? unit_of(r, def) : 0].kept +=
-          (double)(r->kept.at[k]->to - r->kept.at[k]->from);
+  for (int k = 0; k < r->block.n; k++) {
+    const SliceBlock *b = &r->block.at[k];
+    const Op *def = b->block->value->def;
+    if (b->kept && !b->given) r->out->unit[def ? unit_of(r, def) : 0].kept += block_bytes(b);
+  }
+}
+
+// Sums up the bytes of a slice that gradients of weights read, each value or view once. One that is
+// produced in place of a kept value has its bytes; but if gradients of weights run later, not those
+// of another one that they read.
+static void read_waiting(const Reader *r) {
+  bool *seen = arena_array(r->a, bool, r->g->n_values);
+  for_each_op(op, r->g) {
+    if (!loops(r, op) || kind_of(r, op) != WORK_W) continue;
+    UnitSample *unit = &r->out->unit[unit_of(r, op)];
+    for (int i = 0; i < op->n_in; i++) {
+      int64_t from;
+      const Value *v = view_root(op->in[i].value, &from);
+      bool of_slice = v->def ? loops(r, v->def) && kind_of(r, v->def) != WORK_W : !value_lasts(v);
+      if (!of_slice || seen[v->id]) continue;
+      seen[v->id] = true;
+      SliceBlock *b = block_of(r, op->in[i].value, op);
+      bool has_block = b && !b->waits;
+      unit->waiting += has_block ? block_bytes(b) : (double)type_bytes(v->type);
+      if (has_block && b->kept) unit->both += block_bytes(b);
+      if (b) b->waits = true;
     }
+  }
+}
+
+// Finds the most bytes during each unit: in forward besides those that it and earlier units keep;
+// in backward likewise, as it frees its own by and by, and if gradients of weights run later,
+// besides all that are kept or wait for them.
+static void read_working(const Reader *r) {
+  int64_t end = graph_end(r->g);
+  double *change = arena_array(r->a, double, end + 2), *apart = arena_array(r->a, double, end + 2);
+  for (int i = 0; i < r->block.n; i++) {
+    const SliceBlock *b = &r->block.at[i];
+    change[b->from] += block_bytes(b);
+    change[b->to + 1] -= block_bytes(b);
+    if (b->kept || b->waits) continue;
+    apart[b->from] += block_bytes(b);
+    apart[b->to + 1] -= block_bytes(b);
+  }
+  double *kept = arena_array(r->a, double, r->b->n_units), now = 0, now_apart = 0;
+  for (int i = 0; i < r->b->n_units; i++)
+    kept[i] = r->out->unit[i].kept + (i ? kept[i - 1] : 0);
+  int64_t at = 0;
+  for_each_op(op, r->g) {
+    for (; at <= op_time(op); at++) {
+      now += change[at];
+      now_apart += apart[at];
+    }
+    UnitSample *unit = &r->out->unit[unit_of(r, op)];
+    bool back = kind_of(r, op) != WORK_F;
+    double *most = &unit->working[back];
+    if (!loops(r, op)) continue;
+    *most = fmax(*most, now - kept[unit_of(r, op)]);
+    if (back) unit->split_working = fmax(unit->split_working, now_apart);
+  }
 }
 
 static void read_bytes(Reader *r) {
@@ -262,42 +335,15 @@ static void read_bytes(Reader *r) {
   r->last_action = lane_lives_run(lives)->n_actions - 1;
   for (int k = 0; k < 2; k++)
     r->outside[k] = arena_array(r->a, double, graph_end(r->g) + 2);
-  r->change = arena_array(r->a, double, graph_end(r->g) + 2);
   for_each_life(lives, add_life, r);
   read_kept(r);
-  // Bytes beside those that the unit and earlier ones keep; in backward it frees its own by and by.
-  double now = 0;
-  double *kept = arena_array(r->a, double, r->b->n_units);
-  for (int i = 0; i < r->b->n_units; i++)
-    kept[i] = r->out->unit[i].kept + (i ? kept[i - 1] : 0);
-  int64_t at = 0;
-  for_each_op(op, r->g) {
-    for (; at <= op_time(op); at++)
-      now += r->change[at];
-    double *most = &r->out->unit[unit_of(r, op)].working[kind_of(r, op) != WORK_F];
-    if (loops(r, op)) *most = fmax(*most, now - kept[unit_of(r, op)]);
-  }
+  read_waiting(r);
+  read_working(r);
   for (int k = 0; k < 2; k++) {
-    now = 0;
-    for (at = 0; at <= graph_end(r->g); at++) {
+    double now = 0;
+    for (int64_t at = 0; at <= graph_end(r->g); at++) {
       now += r->outside[k][at];
       r->out->updating = fmax(r->out->updating, now - r->out->lasting);
-    }
-  }
-}
-
-// Sums up the bytes that gradients of weights read of a slice, each value or view once.
-static void read_waiting(const Reader *r) {
-  bool *seen = arena_array(r->a, bool, r->g->n_values);
-  for_each_op(op, r->g) {
-    if (!loops(r, op) || kind_of(r, op) != WORK_W) continue;
-    for (int i = 0; i < op->n_in; i++) {
-      int64_t from;
-      const Value *v = view_root(op->in[i].value, &from);
-      bool of_slice = v->def ? loops(r, v->def) && kind_of(r, v->def) != WORK_W : !value_lasts(v);
-      if (!of_slice || seen[v->id]) continue;
-      seen[v->id] = true;
-      r->out->unit[unit_of(r, op)].waiting += (double)type_bytes(v->type);
     }
   }
 }
@@ -447,7 +493,6 @@ bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target
       if (loops(&r, op) && kind_of(&r, op) != WORK_F) r.border = op_time(op);
     read_seconds(&r, &t);
     read_bytes(&r);
-    read_waiting(&r);
     read_handed(&r);
     read_weights(&r);
   }

@@ -12,8 +12,9 @@
 typedef struct UnitSample {
   double seconds[WORK_W + 1]; // forward, backward of inputs, gradients of weights
   double kept;                // bytes from forward to backward, of values that its backward reads
-  double waiting;             // bytes that gradients of weights read
+  double waiting, both;       // bytes that gradients of weights read, and the kept ones of these
   double working[2];          // the largest other bytes during its forward, and its backward
+  double split_working;       // and besides those that gradients of weights read
   double handed;              // bytes to later units
   double weights;             // elements of the weights that it reads first
   // Bytes of the whole step: of these weights' gradients, of their states, and of all.
