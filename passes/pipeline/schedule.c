@@ -18,6 +18,9 @@
 //     common  to all stages, such as a mask: each rank runs it right before its first other segment of
 //             the slice, and waits for no other rank
 //
+//     update  after the loop, ops that wait for no other stage come first, then those that wait for
+//             one hop, and so on: a stage that ends early reduces its own gradients meanwhile
+//
 // So the queues of all ranks are in one order, that of these ends, and every action follows the
 // actions that it waits for: there is no deadlock. The verifier checks that again, without times.
 // An early wait costs nothing: moves have a queue of their own, and no collective of a segment
@@ -357,6 +360,33 @@ static bool class_sends(const Scheduler *s, const Op *move, int class) {
   return false;
 }
 
+static bool is_hop(const Op *op) {
+  if (op->kind != OP_move || !op->in[0].value->layout || !op->out[0]->layout) return false;
+  return !mesh_same_devices(op->in[0].value->layout->mesh, op->out[0]->layout->mesh);
+}
+
+// Moves ops of the update after those that wait for fewer hops from other stages, else in their
+// order: a stage that ends early reduces its own gradients, instead of waiting for the others. A
+// plan's order stays.
+static void order_update(const Scheduler *s, const bool *update) {
+  int *hops = arena_array(s->arena, int, s->g->n_ops), most = 0;
+  Vec(Op *) ops = {0};
+  for_each_op(op, s->g) {
+    if (!update[op->id]) continue;
+    if (op->order) return;
+    vec_push(s->arena, &ops, op);
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      if (def && update[def->id] && hops[def->id] > hops[op->id]) hops[op->id] = hops[def->id];
+    }
+    hops[op->id] += is_hop(op);
+    most = hops[op->id] > most ? hops[op->id] : most;
+  }
+  for (int k = 0; k <= most; k++)
+    for (int i = 0; i < ops.n; i++)
+      if (hops[ops.at[i]->id] == k) op_move_before(ops.at[i], NULL);
+}
+
 // The rank of each block in the order of ends.
 static int *rank_blocks(const Scheduler *s) {
   int n = s->blocks->n, *rank = arena_array(s->arena, int, n);
@@ -386,6 +416,7 @@ static int *write_segments(const Scheduler *s) {
   for (int k = 0; k < s->segments.n + 2; k++)
     for (int i = 0; i < part[k].n; i++)
       op_move_before(part[k].at[i], NULL);
+  order_update(s, update);
   graph_renumber(g);
   return number;
 }
