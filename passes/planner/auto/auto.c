@@ -156,11 +156,12 @@ static bool is_tried(const Candidates *all, const Point *p) {
   return false;
 }
 
-// Adds the points of the same plan with recomputation, as it does not fit. They take no less, as
-// they compute the same and more.
+// Adds the points of the same plan with recomputation, as it does not fit, or only with stages that
+// take longer. They take no less than the bound, as they compute the same and more.
 static void add_recomputed(AutoSearch *s, int i) {
   const Priced plain = s->points.at[i];
-  if (!s->prices || plain.at.recompute > RECOMPUTE_none) return;
+  if (!s->prices || plain.at.recompute > RECOMPUTE_none || plain.recomputed) return;
+  s->points.at[i].recomputed = true;
   for (RecomputeLevel k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {
     Priced p = {.at = plain.at, .bound = plain.bound, .lender = -1};
     p.at.recompute = k;
@@ -349,7 +350,7 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   s->n_unlikely += status == PRICE_unfit;
   s->n_refused += status == PRICE_refused;
   if (!p->dropped) heap_push(s, i);
-  if (status == PRICE_unfit) add_recomputed(s, i);
+  if (status == PRICE_unfit || price.limited) add_recomputed(s, i);
   // Tables of small models are not right.
   if (before.tier == TIER_bound && status == PRICE_known && !auto_is_small(s)) add_fewest(s, i);
 }

@@ -66,7 +66,8 @@ PointPrice auto_price(AutoSearch *s, const Point *p, bool closed) {
                         .seconds = closed ? price.bound : price.seconds,
                         .bytes = status == PRICE_known ? price.bytes : 0,
                         .tabled = status == PRICE_known ? price.bound : INFINITY,
-                        .plan = price.plan};
+                        .plan = price.plan,
+                        .limited = price.limited};
   return auto_estimate(s, p);
 }
 

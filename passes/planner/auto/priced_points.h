@@ -43,6 +43,7 @@ typedef struct Priced {
   bool lacks;       // it lacks memory, if it was asked for beside the heap
   bool built;
   bool dealt_again; // as its first deal did not fit when it was built
+  bool recomputed;  // points with its layers recomputed were added
 } Priced;
 
 struct AutoSearch {
@@ -81,6 +82,7 @@ typedef struct PointPrice {
   double seconds, bytes; // bytes 0: it says none
   double tabled;         // the closed form by tables; INFINITY: they refuse it; 0: there are none
   const char *plan;      // of the price; NULL: the point's own
+  bool limited;          // a closed form that memory makes longer
 } PointPrice;
 
 // Finds the closed form of a point, or its price: by tables of the model's units, or else an

@@ -21,6 +21,8 @@ enum { IMPROVED = 100 }; // timelines of a deal that is compiled
 #define LENT_SECONDS 0.99
 #define LEAST_AGAIN  0.9   // of a table's recomputation by that of another shape
 #define TEXT         1.1   // of the best deal of units, at most: one in the plan's text
+#define FULL         0.9   // of the memory, in which a deal may be limited by it
+#define LIMITED      0.998 // of its bound: one that is lower by more, without the limit
 #define WHOLE        1.002 // of the best deal of parts of layers, at most: one of whole layers
 
 // Tables of a shape without recomputation, and at a level. The level changes about the same part of
@@ -116,8 +118,16 @@ static UnitCosts with_entries(const UnitCosts *units, Arena *a) {
 typedef struct Wish {
   double memory; // bytes of a rank
   bool timeline; // also the seconds of the timeline, not the bound alone
+  bool limited;  // also whether the memory makes the bound longer
   bool text;     // a deal in the plan's text, improved by timelines
 } Wish;
+
+// Whether some stage has little memory left, so that another deal may be shorter but not fit.
+static bool is_full(const DealProblem *p, const Deal *d) {
+  for (int i = 0; i < d->n && !isinf(p->memory); i++)
+    if (d->bytes[i] > FULL * p->memory) return true;
+  return false;
+}
 
 // Prices the best deal with stages that end at such borders, and finds its text unless they are of
 // units.
@@ -138,6 +148,12 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
   Deal deal;
   bool ok = deal_find(&problem, scratch, &deal), has_text = borders != BORDER_units;
   if (ok) out->bound = deal.bound;
+  if (ok && wish->limited && is_full(&problem, &deal)) {
+    DealProblem any = problem;
+    Deal shorter;
+    any.memory = INFINITY;
+    out->limited = deal_find(&any, scratch, &shorter) && shorter.bound < LIMITED * deal.bound;
+  }
   if (ok && wish->text && has_text) deal_improve(&problem, &deal, IMPROVED);
   if (ok && wish->timeline)
     ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &out->bytes) &&
@@ -247,7 +263,7 @@ static PriceStatus find_price(Prices *p, const Point *at, const Wish *wish, Pric
 }
 
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
-  Wish wish = {.memory = choose_memory(p->o), .timeline = timeline};
+  Wish wish = {.memory = choose_memory(p->o), .timeline = timeline, .limited = !timeline};
   return find_price(p, at, &wish, out);
 }
 

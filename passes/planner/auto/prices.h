@@ -38,6 +38,7 @@ typedef struct Price {
   double bound, seconds; // of the closed form; of the timeline, 0 if not asked for
   double bytes;          // of the rank with the most; 0 if not asked for
   const char *plan;      // with the timeline of a deal that is in its text (deal_text.h)
+  bool limited; // without the limit of memory the bound is lower; not of timelines, nor borrowed
 } Price;
 
 // Whether the model has a unit for each stage and chunk: else the price is PRICE_unknown.
