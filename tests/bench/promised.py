@@ -58,7 +58,7 @@ CASES = [
          ["zero3=8,ep:150=8,recompute=1@1", "pp=4,zero1=2,ep:150=8@4", "pp=4,zero1=2,ep:150=8,recompute=1@4",
           "pp_interleaved=4,zero1=2,ep:150=8@4", "pp_zb_h1=4,zero1=2,ep:150=8@4", "pp=4,zero1=2,sp=8@16"]),
     # For tests: without the package onnx, in seconds.
-    Case("small-gpt", text("gpt", (12, 512, 8), 64, tokens=512), 64, 8, "h200",
+    Case("small-gpt", text("gpt", (12, 1024, 16), 64, tokens=1024), 64, 8, "h200",
          ["pp=4,sp=2@16", "pp_zb_h1=4,zero1=2@8", "pp_zb_h2=4,sp=2@16", "pp_interleaved=4,sp=2@16"]),
     Case("small-llama", text("llama", (12, 512, 8), 64, inner=1024, words=4096, tokens=512), 64, 8, "h200",
          ["pp_zb_h1=4,sp=2@16", "pp_zb_h2=2,zero1=4,recompute=1@8"]),
