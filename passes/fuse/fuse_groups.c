@@ -8,6 +8,9 @@
 // Algorithm), so a path between two groups has no op before both of them or after both. The joint
 // group takes the place of the earlier one, and the ops that the walk met come before it.
 //
+// Most far walks end at such a path, as from a gate's backward to its forward, through all layers
+// between them. A tree of the graph's ops tells of many of these paths without a walk.
+//
 // A cast from 16 bits joins its reader first, and the producer of its operand only if that reader
 // does. Then sums join, and last groups of few points with results that only leave the graph, such
 // as the running statistics of batch normalisation: each takes hardly more time than its launch.
@@ -179,11 +182,72 @@ static bool walk_operands(const Walk *w, const Op *op, const Group *g) {
   return !before || (g && w->f->group[before->id] == g) || walk_to(w, before);
 }
 
+// The last op that makes an operand; NULL: inputs and weights alone are operands.
+static const Op *last_producer(const Op *op) {
+  const Op *last = NULL;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    if (def && (!last || def->id > last->id)) last = def;
+  }
+  return last;
+}
+
+static FuseTree *tree_new(const Graph *g, Arena *a) {
+  FuseTree *tree = arena_array(a, FuseTree, g->n_ops);
+  uint32_t *next = arena_array(a, uint32_t, g->n_ops); // the number of the next op right below it
+  uint32_t next_root = 0;
+  for (const Op *op = g->last; op; op = op->prev) {
+    const Op *parent = last_producer(op);
+    tree[op->id].size++;
+    if (parent) tree[parent->id].size += tree[op->id].size;
+  }
+  for_each_op(op, g) {
+    const Op *parent = last_producer(op);
+    FuseTree *own = &tree[op->id];
+    uint32_t *from = parent ? &next[parent->id] : &next_root;
+    own->number = *from;
+    *from += own->size;
+    next[op->id] = own->number + 1;
+  }
+  return tree;
+}
+
+// Whether the op is below `top`, or the same.
+static bool is_below(const FuseGroups *f, const Op *top, const Op *op) {
+  const FuseTree *from = &f->tree[top->id];
+  uint32_t number = f->tree[op->id].number;
+  return number >= from->number && number < from->number + from->size;
+}
+
+// Whether a path of the tree leads from a reader of group `a` outside of both to an op that group
+// `b` reads. A walk from there would meet `a`, or a member on the way: no op on the path is before
+// `a`.
+static bool has_path(const FuseGroups *f, const Group *a, const Group *b) {
+  enum { MOST_READERS = 32 }; // of a value
+  for (int m = 0; m < a->member.n; m++) {
+    int n = 0;
+    for_each_use(u, a->member.at[m]->out[0]) {
+      const Op *top = u->user;
+      if (n++ == MOST_READERS) break;
+      if (!top || group_of(f, top) == a || group_of(f, top) == b) continue;
+      for (int k = 0; k < b->member.n; k++) {
+        const Op *op = b->member.at[k];
+        for (int i = 0; i < op->n_in; i++) {
+          Value *v = op->in[i].value;
+          if (v->def && is_below(f, top, v->def) && !is_inner(f, v, a, b)) return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
 // Whether a joint group would depend on itself; if not, f->visited has the nodes between the two
 // groups on which they depend.
 static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
   int64_t at_a = f->places[a->node].label, at_b = f->places[b->node].label;
   Walk w = {.f = f, .a = a, .b = b, .first = at_a < at_b ? at_a : at_b};
+  if (at_a < at_b ? has_path(f, a, b) : has_path(f, b, a)) return true;
   f->stamp++;
   f->pending.n = f->visited.n = 0;
   // The walk starts at operands from outside, and at ops with earlier orders.
@@ -476,6 +540,7 @@ FuseGroups *fuse_groups_find(Graph *g, bool each, Arena *scratch) {
         (FusePlace){(op->id + (int64_t)1) * LABEL_STEP, op->prev ? op->prev->id : g->n_ops,
                     op->next ? op->next->id : g->n_ops};
   }
+  f->tree = tree_new(g, scratch);
   // Ops with orders are a chain.
   Op *last = NULL;
   f->before = arena_array(f->scratch, Op *, f->n_ops);

@@ -30,6 +30,12 @@ typedef struct FusePlace {
   uint32_t prev, next; // FuseGroups.n_ops: none
 } FusePlace;
 
+// A tree of all ops: an op's parent is the last of the ops that make its operands. All ops below an
+// op have numbers in a row, from its own on.
+typedef struct FuseTree {
+  uint32_t number, size; // size: of the op and all below it
+} FuseTree;
+
 // A node that a walk met.
 typedef struct FuseVisit {
   int64_t label;
@@ -46,6 +52,7 @@ typedef struct FuseGroups {
   Op **before;           // by op id, for an op with an order: the op with the order before; or NULL
   const bool *reported;  // by op id: an update op that serves outputs only; NULL: irrelevant
   FusePlace *places;     // by op id; those of ops in a group, but one, are out of use
+  FuseTree *tree;        // by op id
   uint32_t *seen, stamp; // by op id, for walks
   Vec(uint32_t) pending; // nodes
   Vec(FuseVisit) visited;
