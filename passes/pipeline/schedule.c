@@ -17,7 +17,6 @@
 //             begins to wait before the first of its own segments that ends later
 //     common  to all stages, such as a mask: each rank runs it right before its first other segment of
 //             the slice, and waits for no other rank
-//
 //     update  after the loop, ops that wait for no other stage come first, then those that wait for
 //             one hop, and so on: a stage that ends early reduces its own gradients meanwhile
 //
