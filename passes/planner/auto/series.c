@@ -1,55 +1,73 @@
-// See series.h.  Each op has a set of the products that it depends on, as bits.
+// See series.h.
+//
+// All products before one lead to it if each leads to one that is no later: the first product that
+// depends on it is no later. And all after it depend on it if each depends on one that is no
+// earlier. So the first dependent and the last operand of each product, among the products, say
+// which of them are in series.
 
 #include "series.h"
 
-enum { BITS = 64 };
-
-// Adds the products that the op depends on to `set`.
-static void add_operands(uint64_t *of, int words, const Op *op, uint64_t *set) {
-  for (int i = 0; i < op->n_in; i++) {
-    const Op *def = op->in[i].value->def;
-    for (int k = 0; def && k < words; k++)
-      set[k] |= of[(size_t)def->id * (size_t)words + (size_t)k];
-  }
-}
-
-static bool has_bit(const uint64_t *set, int i) {
-  return set[i / BITS] >> (i % BITS) & 1;
-}
-
-// Whether the set has all products before this one.
-static bool has_all_before(const uint64_t *set, int n) {
+// The number of an op among the products, from 0; -1: it is none.
+static int *find_numbers(const Graph *g, const Op *const *op, int n, Arena *a) {
+  int *number = arena_array(a, int, g->n_ops);
+  for (uint32_t i = 0; i < g->n_ops; i++)
+    number[i] = -1;
   for (int i = 0; i < n; i++)
-    if (!has_bit(set, i)) return false;
-  return true;
+    number[op[i]->id] = i;
+  return number;
+}
+
+// last[i]: the last product that product i depends on; -1: none.
+static int *find_last(const Graph *g, const int *number, int n, Arena *a) {
+  int *of = arena_array(a, int, g->n_ops); // the last one before the op
+  int *last = arena_array(a, int, (size_t)n + 1);
+  for_each_op(op, g) {
+    int *own = &of[op->id];
+    *own = -1;
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      int before = !def ? -1 : number[def->id] >= 0 ? number[def->id] : of[def->id];
+      if (before > *own) *own = before;
+    }
+    if (number[op->id] >= 0) last[number[op->id]] = *own;
+  }
+  return last;
+}
+
+// first[i]: the first product that depends on product i; n: none.
+static int *find_first(const Graph *g, const int *number, int n, Arena *a) {
+  int *of = arena_array(a, int, g->n_ops); // the first one after the op
+  int *first = arena_array(a, int, (size_t)n + 1);
+  for (uint32_t i = 0; i < g->n_ops; i++)
+    of[i] = n;
+  for (const Op *op = g->last; op; op = op->prev) {
+    int after = number[op->id] >= 0 ? number[op->id] : of[op->id];
+    if (number[op->id] >= 0) first[number[op->id]] = of[op->id];
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      if (def && after < of[def->id]) of[def->id] = after;
+    }
+  }
+  return first;
 }
 
 int *series_groups(const Graph *g, const Op *const *op, int n, Arena *a) {
-  int words = n / BITS + 1, next = 0;
-  uint64_t *of = arena_array(a, uint64_t, (size_t)g->n_ops * (size_t)words);
-  uint64_t *before = arena_array(a, uint64_t, (size_t)n * (size_t)words);
-  for_each_op(at, g) {
-    uint64_t *set = of + (size_t)at->id * (size_t)words;
-    add_operands(of, words, at, set);
-    if (next == n || op[next] != at) continue;
-    for (int k = 0; k < words; k++)
-      before[(size_t)next * (size_t)words + (size_t)k] = set[k];
-    set[next / BITS] |= (uint64_t)1 << (next % BITS);
-    next++;
+  const int *number = find_numbers(g, op, n, a);
+  const int *last = find_last(g, number, n, a), *first = find_first(g, number, n, a);
+  // Whether all products before one lead to it.
+  bool *ends = arena_array(a, bool, (size_t)n + 1);
+  int latest = 0;
+  for (int i = 0; i < n; i++) {
+    ends[i] = latest <= i;
+    if (first[i] > latest) latest = first[i];
   }
-  // From the end: the products that all later ones depend on.
   int *group = arena_array(a, int, (size_t)n + 1);
-  uint64_t *all = arena_array(a, uint64_t, (size_t)words);
-  for (int k = 0; k < words; k++)
-    all[k] = UINT64_MAX;
-  int number = 1;
+  int earliest = n, next = 1;
   for (int i = n - 1; i >= 0; i--) {
-    const uint64_t *set = before + (size_t)i * (size_t)words;
-    bool in_series = has_bit(all, i) && has_all_before(set, i);
-    number += in_series;
-    group[i] = in_series ? 0 : number;
-    for (int k = 0; k < words; k++)
-      all[k] &= set[k];
+    bool in_series = ends[i] && earliest >= i;
+    next += in_series;
+    group[i] = in_series ? 0 : next;
+    if (last[i] < earliest) earliest = last[i];
   }
   return group;
 }
