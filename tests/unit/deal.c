@@ -270,6 +270,7 @@ typedef struct Trial {
   Arena *arena;
   Deal deal;
   double best;
+  double slowest; // of deals to devices with several stages: the least work of the slowest stage
 } Trial;
 
 // All deals, and all numbers of recomputed units at each level.
@@ -300,6 +301,20 @@ static void try_from(Trial *t, int stage) {
   }
 }
 
+// The work of the slowest stage; of zb-v that at the turn counts half.
+static double slowest_stage(const DealProblem *p, const Deal *d) {
+  double slowest = 0;
+  for (int i = 0; i < d->n; i++) {
+    double work = 0;
+    for (int u = d->first[i]; u < d->first[i + 1]; u++) {
+      const UnitCost *x = &p->units->at[u];
+      work += x->forward + x->backward + x->weight_grad;
+    }
+    slowest = fmax(slowest, work * (p->kind == STAGED_zb_v && i == p->stages - 1 ? 0.5 : 1));
+  }
+  return slowest;
+}
+
 // The shortest timeline of all deals to devices with several stages, without recomputation.
 static void try_chunks(Trial *t, int stage) {
   const DealProblem *p = t->p;
@@ -308,6 +323,7 @@ static void try_chunks(Trial *t, int stage) {
   if (stage == d->n) {
     double seconds, peak;
     if (d->first[stage] != n || !makespan_find(p, d, INFINITY, &seconds, &peak)) return;
+    t->slowest = fmin(t->slowest, slowest_stage(p, d));
     if (peak <= p->memory) t->best = fmin(t->best, seconds);
     return;
   }
@@ -422,7 +438,7 @@ static void deals_of_chunks_are_above_their_bound(void **state) {
       all += u.at[k].lasting + u.at[k].kept[0] * p.stages;
     p.memory = below(&r, 2) ? INFINITY : all / p.stages * (0.5 + 1.5 * part(&r));
     Deal d;
-    Trial t = {.p = &p, .arena = a, .best = INFINITY};
+    Trial t = {.p = &p, .arena = a, .best = INFINITY, .slowest = INFINITY};
     int n = staged_stages(p.kind, p.stages, p.chunks);
     t.deal = (Deal){.n = n,
                     .first = arena_array(a, int, n + 1),
@@ -437,6 +453,7 @@ static void deals_of_chunks_are_above_their_bound(void **state) {
       assert_true(makespan_find(&p, &d, INFINITY, &seconds, &peak));
       assert_true(d.first[0] == 0 && d.first[d.n] == u.n);
       assert_true(makespan_bound(&c) <= seconds * (1 + 1e-9));
+      if (n > p.stages) assert_true(fabs(slowest_stage(&p, &d) / t.slowest - 1) < 1e-9);
       if (!(d.bound <= t.best * (1 + 1e-9)))
         fail_msg("%s:%d on %d, %d micro-batches, %d units: bound %.9g of %.9g",
                  staged_traits[p.kind].name, p.chunks, p.stages, (int)p.micro_batches, u.n, d.bound,

@@ -138,33 +138,82 @@ static double bound_chunks(const Dealer *d) {
 
 // -- Stages of nearly equal work ---------------------------------------------------------------
 
-// Borders with the least work of the slowest stage; of zb-v the one at the turn counts half, as it
-// is the only one of its device.  False: there are too few borders.
-static bool spread_units(const Dealer *d, int *first) {
+// Borders, and the work of the slowest of the stages before each.
+typedef struct Spread {
+  double *slowest; // [stages * (n + 1) + border]
+  int *from;       // likewise: the border before
+} Spread;
+
+// Of zb-v the stage at the turn counts half, as it is the only one of its device.
+static bool is_turn(const Dealer *d, int stage) {
+  return d->p->kind == STAGED_zb_v && stage == d->p->stages - 1;
+}
+
+// The stages before one, if that at the turn counts as two.
+static int stages_before(const Dealer *d, int stage) {
+  return stage + (d->p->kind == STAGED_zb_v && stage >= d->p->stages);
+}
+
+// Whether stages of work up to the limit may have these units before the border, and those after.
+static bool is_near(const Dealer *d, int stage, int border, double limit) {
+  double before = work_before(d, border), after = work_before(d, d->n) - before;
+  int earlier = stages_before(d, stage), all = stages_before(d, d->stages);
+  limit *= 1 + 1e-9;
+  return before <= earlier * limit && after <= (all - earlier) * limit;
+}
+
+// Finds the least work of the slowest stage, if that is up to the limit, and its borders. False: it
+// is more.
+static bool spread_within(const Dealer *d, const Spread *s, double limit) {
   int n = d->n, row = n + 1, stages = d->stages;
-  double *best = arena_array(d->arena, double, (int64_t)(stages + 1) * row);
-  int *from = arena_array(d->arena, int, (int64_t)(stages + 1) * row);
   for (int i = 0; i < (stages + 1) * row; i++)
-    best[i] = INFINITY;
-  best[0] = 0;
+    s->slowest[i] = INFINITY;
+  s->slowest[0] = 0;
   for (int i = 0; i < stages; i++) {
-    double share = d->p->kind == STAGED_zb_v && i == d->p->stages - 1 ? 0.5 : 1;
+    const double *before = &s->slowest[i * row];
     for (int b = i + 1; b <= n - (stages - 1 - i); b++) {
-      double *own = &best[(i + 1) * row + b];
-      for (int a = b - 1; a >= i && may_border(d, b); a--) {
-        double work = share * (work_before(d, b) - work_before(d, a));
-        double slowest = fmax(best[i * row + a], work);
-        if (work >= *own) break;
+      double *own = &s->slowest[(i + 1) * row + b];
+      if (!may_border(d, b) || !is_near(d, i + 1, b, limit)) continue;
+      for (int a = b - 1; a >= i; a--) {
+        double work = (is_turn(d, i) ? 0.5 : 1) * (work_before(d, b) - work_before(d, a));
+        if (work >= *own || work > limit) break;
+        double slowest = before[a] > work ? before[a] : work;
         if (slowest >= *own) continue;
         *own = slowest;
-        from[(i + 1) * row + b] = a;
+        s->from[(i + 1) * row + b] = a;
       }
     }
   }
-  if (isinf(best[stages * row + n])) return false;
+  return s->slowest[stages * row + n] <= limit;
+}
+
+// The work of the slowest stage is no less: the mean, or the units between two borders.
+static double least_slowest(const Dealer *d) {
+  double least = work_before(d, d->n) / stages_before(d, d->stages);
+  double part = d->p->kind == STAGED_zb_v ? 0.5 : 1;
+  for (int b = 1, last = 0; b <= d->n; b++) {
+    if (!may_border(d, b)) continue;
+    least = fmax(least, part * (work_before(d, b) - work_before(d, last)));
+    last = b;
+  }
+  return least;
+}
+
+// Borders with the least work of the slowest stage.  False: there are too few of them.
+static bool spread_units(const Dealer *d, int *first) {
+  // Limits as multiples of the least: most deals are within the first two.
+  static const double limits[] = {1, 1.05, 1.25, 2, INFINITY};
+  int n = d->n, row = n + 1, stages = d->stages;
+  Spread s = {arena_array(d->arena, double, (int64_t)(stages + 1) * row),
+              arena_array(d->arena, int, (int64_t)(stages + 1) * row)};
+  double least = least_slowest(d);
+  size_t i = 0;
+  while (!spread_within(d, &s, isinf(limits[i]) ? INFINITY : limits[i] * least))
+    i++;
+  if (isinf(s.slowest[stages * row + n])) return false;
   first[stages] = n;
-  for (int i = stages; i > 0; i--)
-    first[i - 1] = from[i * row + first[i]];
+  for (int k = stages; k > 0; k--)
+    first[k - 1] = s.from[k * row + first[k]];
   return true;
 }
 
