@@ -245,6 +245,7 @@ static bool answer_blocks(RecomputeLevel level, Arena *a, Diag *d) {
   DealAsked asked = {(int)stages, schedule, s->micro_batches * s->accumulate, cluster->memory,
                      level > RECOMPUTE_none};
   bool ok = table && (!stages || deal_print(&table->costs, &asked, a, d));
+  tables_free(tables);
   module_free(front);
   return ok && output_flush(d);
 }

@@ -68,14 +68,14 @@ static const char *exclude_bound(AutoSearch *s, const Bound *b) {
   return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * b->seconds));
 }
 
-// Returns the bound of a plan without stages by the table of another point, if it is so slow that
-// no search which improves it is as good; 0: it may not be, or there is no such table.
-static double slow_by_bound(AutoSearch *s, const Point *p, double worth) {
+// Returns the bound of a plan without stages by the table of another point; PRICE_unknown: there is
+// no such table.
+static PointPrice borrow_price(AutoSearch *s, const Point *p) {
+  PointPrice price = {.status = PRICE_unknown};
   int lender = -1;
-  double least;
-  if (!s->goes_first || !s->prices || auto_is_small(s) || p->stages > 1) return 0;
-  PriceStatus status = prices_borrow(s->prices, p, &lender, &least);
-  return status == PRICE_known && least > SEARCHED * worth ? least : 0;
+  if (s->goes_first && s->prices && !auto_is_small(s) && p->stages == 1)
+    price.status = prices_borrow(s->prices, p, &lender, &price.seconds);
+  return price;
 }
 
 const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
@@ -83,7 +83,6 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
   Bound b;
   if (worth <= 0) return NULL;
   if (auto_bound_plan(s, c->plan, c->ranks, c->micro_batches, &p, &b)) {
-    PointPrice price = {.status = PRICE_unknown};
     if (b.lasting > choose_memory(s->o))
       return exclude(s, str_format(s->a, "weights and states of a rank take %.1f GB at least",
                                    b.lasting / 1e9));
@@ -93,12 +92,15 @@ const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
     // Such plans differ from named ones in a few layers.
     if (p.stages == 1 && !has_point(s, &p) && has_slow_ones(s, worth))
       return exclude_slow(s, worth);
-    double slow = slow_by_bound(s, &p, worth);
-    if (slow > 0) {
-      auto_note_one_stage(s, slow);
-      return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * slow));
+    // No search that improves so slow a plan is as good.
+    PointPrice price = borrow_price(s, &p);
+    if (price.status == PRICE_known && price.seconds > SEARCHED * worth) {
+      auto_note_one_stage(s, price.seconds);
+      return exclude(s, str_format(s->a, "a step takes %.3f ms at least", 1e3 * price.seconds));
     }
-    if (s->goes_first) price = auto_price(s, &p, false);
+    // A plan that lacks memory by such a bound needs no table of its own.
+    bool lacks = price.status == PRICE_unfit && has_point(s, &p);
+    if (s->goes_first && !lacks) price = auto_price(s, &p, false);
     // Searches are judged by seconds of named plans, also by one that is only priced, or does not
     // fit.
     if (s->prices && price.status >= PRICE_unfit && p.stages == 1)

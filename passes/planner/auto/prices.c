@@ -75,6 +75,7 @@ bool prices_have_deals(const Prices *p) {
 }
 
 void prices_free(Prices *p) {
+  tables_free(p->tables);
   module_free(p->front);
 }
 

@@ -23,15 +23,32 @@ typedef struct Entry {
   const char *why; // NULL: the table is there
 } Entry;
 
+// A cut-out that has been made: those of further shapes are copies.
+typedef struct MadeCutOut {
+  const int *keep; // by run
+  Module *m;
+} MadeCutOut;
+
 struct Tables {
   Arena *arena;
   const ModelUnits *blocks;
   TableOptions o;
   Vec(Entry *) entry;
+  Vec(MadeCutOut) cut_out;
   int n_built;
 };
 
 // -- Cut-outs ----------------------------------------------------------------------------------
+
+// Returns a cut-out, which the caller frees. The model is copied and shortened once for each.
+static Module *copy_cut_out(Tables *t, const int *keep) {
+  size_t bytes = (size_t)t->blocks->n_runs * sizeof *keep;
+  for (int i = 0; i < t->cut_out.n; i++)
+    if (!memcmp(t->cut_out.at[i].keep, keep, bytes)) return module_clone(t->cut_out.at[i].m);
+  MadeCutOut made = {arena_copy(t->arena, keep, bytes), cut_out(t->blocks, keep)};
+  vec_push(t->arena, &t->cut_out, made);
+  return module_clone(made.m);
+}
 
 // Takes a cut-out through the passes.  False: *why is the first error.
 static bool build(Tables *t, const TableShape *shape, const char *plan, const int *keep,
@@ -41,7 +58,7 @@ static bool build(Tables *t, const TableShape *shape, const char *plan, const in
   FILE *f = open_memstream(&messages, &n);
   if (!f) BUG("no memory for messages");
   Diag *d = diag_new(f);
-  Module *m = cut_out(t->blocks, keep);
+  Module *m = copy_cut_out(t, keep);
   PipelineOptions run = {
       .bisect_limit = -1, .unproved = true, .out = f, .paths = t->o.paths, .stop = t->o.stop};
   run.layers = &t->blocks->layers;
@@ -381,6 +398,11 @@ Tables *tables_new(Module *front, const TableOptions *o, Arena *a) {
   Tables *t = arena_one(a, Tables);
   *t = (Tables){.arena = a, .blocks = blocks_find(front, a), .o = *o};
   return t;
+}
+
+void tables_free(Tables *t) {
+  for (int i = 0; i < t->cut_out.n; i++)
+    module_free(t->cut_out.at[i].m);
 }
 
 const ModelUnits *tables_blocks(const Tables *t) {

@@ -56,6 +56,7 @@ typedef struct Tables Tables;
 
 // `front`: the model before the first pass that depends on a plan; it must last.
 Tables *tables_new(Module *front, const TableOptions *o, Arena *a);
+void tables_free(Tables *t); // the cut-outs; tables stay
 const ModelUnits *tables_blocks(const Tables *t);
 // Tables are kept.  NULL: the shape cannot be made; *why is the first error of the passes.
 const Table *tables_get(Tables *t, const TableShape *shape, const char **why);
