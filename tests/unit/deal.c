@@ -348,6 +348,7 @@ static void check_deal(const DealProblem *p, Arena *a, bool exact, int *fitting)
   Deal d;
   bool found = deal_find(p, a, &d);
   double least = try_all(p, a);
+  assert_true(deal_least(p).seconds <= least * (1 + 1e-9));
   if (found != !isinf(least))
     fail_msg("%s: %s, and the least of all deals is %g", staged_traits[p->kind].name,
              found ? "a deal" : "no deal", least);
@@ -453,6 +454,7 @@ static void deals_of_chunks_are_above_their_bound(void **state) {
       assert_true(makespan_find(&p, &d, INFINITY, &seconds, &peak));
       assert_true(d.first[0] == 0 && d.first[d.n] == u.n);
       assert_true(makespan_bound(&c) <= seconds * (1 + 1e-9));
+      assert_true(deal_least(&p).any_order <= t.best * (1 + 1e-9));
       if (n > p.stages) assert_true(fabs(slowest_stage(&p, &d) / t.slowest - 1) < 1e-9);
       if (!(d.bound <= t.best * (1 + 1e-9)))
         fail_msg("%s:%d on %d, %d micro-batches, %d units: bound %.9g of %.9g",
@@ -467,6 +469,23 @@ static void deals_of_chunks_are_above_their_bound(void **state) {
     arena_free(a);
   }
   assert_true(fitting > 100 && sum < 0.995 * fitting);
+}
+
+// Stages of equal work in the orders of 1f1b wait for the earlier ones' first forward and last
+// backward: (p - 1) / 2 stages in the mean.
+static void parts_of_units_wait_for_each_other(void **state) {
+  enum { N = 3, STAGES = 2, SLICES = 8 };
+  UnitCost unit[N];
+  (void)state;
+  for (int i = 0; i < N; i++)
+    unit[i] = (UnitCost){.forward = 1, .backward = 2, .weight_grad = 1, .sums = 0.5};
+  UnitCosts u = {.n = N, .at = unit};
+  DealProblem p = {&u, STAGED_1f1b, STAGES, 1, SLICES, INFINITY, RECOMPUTE_none, false};
+  // 12 seconds of a micro-batch. In a step of V seconds the first stage has 12 - V / 8 at least:
+  //     V = 12 * 8 / 2 + (12 - V / 8) / 2
+  DealLeast least = deal_least(&p);
+  assert_float_equal(least.any_order, (12 * SLICES + 1.5) / 2, 1e-9);
+  assert_float_equal(least.seconds, 54 * 16 / 17.0, 1e-6);
 }
 
 // Peaks from the order alone are those of timelines, if the order is complete.
@@ -714,6 +733,7 @@ TEST_GROUP(deal) {
       cmocka_unit_test(deals_are_the_best),
       cmocka_unit_test(stages_recompute_as_little_as_fits),
       cmocka_unit_test(deals_of_chunks_are_above_their_bound),
+      cmocka_unit_test(parts_of_units_wait_for_each_other),
       cmocka_unit_test(peaks_are_those_of_timelines),
       cmocka_unit_test(peaks_have_bytes_that_wait),
       cmocka_unit_test(timelines_are_those_of_built_plans),

@@ -9,13 +9,15 @@
 #include "cost/cost.h"
 #include "evaluate.h"
 #include "exclusion.h"
+#include "pipelines.h"
 #include "priced_points.h"
 #include "space.h"
 
-#define ERR  0.02  // by which plans are faster than their price, at least
-#define NEAR 0.003 // likewise, without stages, by tables that were right for others
-enum { SURE = 2 }; // of these
-#define LESS 0.999 // of the memory: for a deal that is made again
+#define ERR  0.02    // by which plans are faster than their price, at least
+#define NEAR 0.003   // likewise, without stages, by tables that were right for others
+enum { SURE = 2 };   // of these
+#define ALIKE 0.0005 // likewise, by tables that were right for a plan that is alike
+#define LESS  0.999  // of the memory: for a deal that is made again
 
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
 // their layers differ too much from each other, and from the ends, for tables to be right: all
@@ -373,12 +375,37 @@ static void build_placed(AutoSearch *s, Candidates *all) {
   }
 }
 
+// Whether two points without stages differ in micro-batches and in the level of ZeRO alone. With
+// one micro-batch sums run beside backward, which extends less exactly to all layers.
+static bool are_alike(const Point *p, const Point *q) {
+  Point same = *q;
+  same.micro_batches = p->micro_batches;
+  same.zero = p->zero;
+  return point_equal(p, &same) && p->micro_batches > 1 && q->micro_batches > 1;
+}
+
 // By how much the plan of a point may be faster than its key. Without stages a table is of the
 // model's whole step, so plans miss their prices alike.
 static double error_of(const AutoSearch *s, const Point *p) {
-  double err = fmax(s->err, ERR);
-  if (p->stages > 1 || s->n_whole < SURE || auto_is_small(s)) return err;
-  return fmin(err, fmax(2 * s->whole_err, NEAR));
+  double err = fmax(s->err, ERR), most = 0, alike = -1;
+  if (p->stages > 1 || auto_is_small(s)) return err;
+  for (int i = 0; i < s->whole.n; i++) {
+    const WholeError *x = &s->whole.at[i];
+    most = fmax(most, x->err);
+    if (are_alike(&x->at, p)) alike = fmax(alike, x->err);
+  }
+  if (alike >= 0) return fmin(err, fmax(4 * alike, ALIKE));
+  return s->whole.n < SURE ? err : fmin(err, fmax(2 * most, NEAR));
+}
+
+// Whether a point with stages is no better than the best plan, however finely its units are dealt,
+// and no other order of the stages gains what is worth a try: its plan is not compiled, nor are
+// those of other orders.
+static bool is_worse_in_parts(const AutoSearch *s, const Point *p, double best) {
+  double least, any_order;
+  if (best <= 0 || auto_is_small(s) || !s->prices) return false;
+  return prices_least(s->prices, p, &least, &any_order) && least * (1 - NEAR) >= best &&
+         any_order >= LEAST_GAIN * best;
 }
 
 void auto_build(AutoSearch *s, Candidates *all) {
@@ -396,7 +423,7 @@ void auto_build(AutoSearch *s, Candidates *all) {
     if (best > 0 && best <= auto_key(s, p) * (1 - error_of(s, &p->at)) && !small) continue;
     if (p->tier < TIER_priced)
       raise_tier(s, i, all);
-    else if (p->dealt_again || !is_tried(all, &p->at))
+    else if (!is_worse_in_parts(s, &p->at, best) && (p->dealt_again || !is_tried(all, &p->at)))
       build_point(s, i, all);
     if (s->o->progress) s->o->progress(s->o->context, NULL, s->o->bound);
   }

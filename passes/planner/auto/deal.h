@@ -49,6 +49,15 @@ typedef struct Deal {
   double *bytes;         // [n]
 } Deal;
 
+// Bounds of all deals of parts of units, as fine as can be. In all memory, with the recomputation
+// of all units.
+typedef struct DealLeast {
+  double seconds;   // in the orders of the kind
+  double any_order; // in any order of the stages' blocks: the mean of the devices
+} DealLeast;
+
+DealLeast deal_least(const DealProblem *p);
+
 // False: no deal fits; of kinds with several stages per device, none was found.
 bool deal_find(const DealProblem *p, Arena *a, Deal *out);
 

@@ -58,57 +58,17 @@ static double least_hop(const Dealer *d) {
   return d->p->stages > 1 && !isinf(least) ? least : 0;
 }
 
-typedef struct Share {
-  double work, forward, part; // part: of forwards in the work
-} Share;
-
-static int by_forward(const void *x, const void *y) {
-  const Share *a = x, *b = y;
-  return a->part > b->part ? -1 : a->part < b->part;
-}
-
-// The least of the sum over d of (p - 1 - d) / p of device d's forwards, if units may be cut and no
-// device has more than `most` seconds of work: later devices are full, of the units with the
-// largest part of forwards.
-static double least_forwards(const Dealer *d, const Share *unit, double most) {
-  int p = d->p->stages, device = p - 1;
-  double room = most, sum = 0;
-  for (int u = 0; u < d->n; u++)
-    for (double left = 1; left > 0 && device >= 0;) {
-      double part = unit[u].work * left <= room ? left : room / unit[u].work;
-      sum += part * unit[u].forward * (p - 1 - device) / p;
-      room -= part * unit[u].work;
-      left -= part;
-      if (left <= 0) break;
-      device--;
-      room = most;
-    }
-  return sum;
-}
-
 // The mean over devices of work, wait for the first forward, sums and updates.
 static double bound_mean(const Dealer *d) {
   int p = d->p->stages;
-  Share *unit = arena_array(d->arena, Share, d->n);
+  UnitWaits *unit = arena_array(d->arena, UnitWaits, d->n);
   double all = 2 * (p > 1 ? d->p->units->tied_sums : 0), m = (double)d->p->micro_batches;
   for (int u = 0; u < d->n; u++) {
     unit[u].work = work_before(d, u + 1) - work_before(d, u);
-    unit[u].forward = unit_at(d, u)->forward;
-    unit[u].part = unit[u].work > 0 ? unit[u].forward / unit[u].work : 0;
+    unit[u].waits = unit_at(d, u)->forward;
     all += m * unit[u].work + unit_at(d, u)->sums + unit_at(d, u)->update;
   }
-  qsort(unit, (size_t)d->n, sizeof *unit, by_forward);
-  // In a step of V seconds no device works more than V / m: the least V that its own bound allows.
-  double mean = all / p + (d->stages - 1) / 2.0 * least_hop(d), low = mean;
-  double high = mean + d->sum.forward[d->n];
-  for (int i = 0; i < 40; i++) {
-    double middle = (low + high) / 2;
-    if (middle < mean + least_forwards(d, unit, middle / m) / d->p->chunks)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
+  return least_with_waits(d, unit, all / p + (d->stages - 1) / 2.0 * least_hop(d));
 }
 
 static double bound_chunks(const Dealer *d) {

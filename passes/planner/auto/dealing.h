@@ -72,6 +72,19 @@ bool find_recompute(const Dealer *d, int first, int last, StagedHeld held, const
 bool fit_device(const Dealer *d, Deal *deal, int device);
 bool fit_stages(const Dealer *d, Deal *deal, int low, int high); // the devices of these stages
 
+// -- Deals of parts of units -------------------------------------------------------------------
+
+// The work of a unit in a micro-batch, and the part of it that later devices wait for.
+typedef struct UnitWaits {
+  double work, waits;
+  double part; // set by least_with_waits: waits by work
+} UnitWaits;
+
+// The least seconds V of a step that are no less than the mean and, of the devices' mean, the waits
+// for the units of earlier devices, if units may be cut and no device works more than V in all
+// micro-batches. Puts the units into another order.
+double least_with_waits(const Dealer *d, UnitWaits *unit, double mean);
+
 // -- Deals -------------------------------------------------------------------------------------
 
 Deal deal_new(Arena *a, int stages);

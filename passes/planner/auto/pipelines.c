@@ -8,7 +8,6 @@
 #include "exclusion.h"
 #include "sharding/sharding.h"
 
-#define LEAST_GAIN  0.99      // times the best so far: longer bounds are not worth a try
 #define DRAINED     (1.0 / 3) // of the fill and drain time, at least
 #define MAY_IMPROVE 1.5       // times the best: other orders of its blocks may still gain this
 #define MAY_SAVE    1.15      // times the best: other plans inside of a stage may still gain this

@@ -22,6 +22,8 @@
 #include "auto.h"
 #include "evaluate.h"
 
+#define LEAST_GAIN 0.99 // times the best so far: longer bounds are not worth a try
+
 // Appends the trials, in as many micro-batches as the best so far, or more. `search` excludes some,
 // and has built others; or NULL.
 void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, AutoSearch *search,

@@ -82,10 +82,8 @@ void auto_note_built(AutoSearch *s, const Point *p, double expected, const Candi
   double bytes = (double)c->needs.peak_bytes / estimate_find(s->work, s->o->cluster, p).bytes;
   double seconds = c->seconds / expected;
   s->err = fmax(s->err, 1 - seconds);
-  if (p->stages == 1 && is_tabled(s, p)) {
-    s->whole_err = fmax(s->whole_err, fabs(seconds - 1));
-    s->n_whole++;
-  }
+  if (p->stages == 1 && is_tabled(s, p))
+    vec_push(s->a, &s->whole, ((WholeError){*p, fabs(seconds - 1)}));
   Correction *known = find_correction(s, p);
   if (known)
     known->least = fmin(known->least, seconds);

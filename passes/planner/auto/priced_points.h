@@ -46,6 +46,12 @@ typedef struct Priced {
   bool recomputed;  // points with its layers recomputed were added
 } Priced;
 
+// By how much a plan without stages differed from its price, by tables.
+typedef struct WholeError {
+  Point at;
+  double err;
+} WholeError;
+
 struct AutoSearch {
   const Module *model;
   const ChooseOptions *o;
@@ -56,9 +62,8 @@ struct AutoSearch {
   int *heap, n_heap; // of points: a binary heap by key
   Vec(Correction) seconds;
   double bytes[N_POINT_KINDS];
-  double err;       // by how much plans were faster than their price
-  double whole_err; // by how much those without stages differed from theirs, by tables
-  int n_whole;      // plans of these
+  double err; // by how much plans were faster than their price
+  Vec(WholeError) whole;
   Kept kept;        // the best that was built
   bool goes_first;  // before candidates without stages
   bool hurries;     // the time is over: the first plan that fits is the result

@@ -274,6 +274,23 @@ PriceStatus prices_deal(Prices *p, const Point *at, double memory, Price *out) {
   return find_price(p, at, &wish, out);
 }
 
+bool prices_least(Prices *p, const Point *at, double *seconds, double *any_order) {
+  if (at->stages == 1 || at->fewest || at->kind == POINT_interlaced || !prices_has_units(p, at))
+    return false;
+  const Table *t = table_of(p, at);
+  if (!t) return false;
+  DealProblem problem = {.units = &t->costs,
+                         .kind = point_schedule(at),
+                         .stages = at->stages,
+                         .chunks = at->chunks,
+                         .micro_batches = p->work->batches * at->micro_batches,
+                         .memory = INFINITY};
+  DealLeast least = deal_least(&problem);
+  *seconds = least.seconds;
+  *any_order = least.any_order;
+  return true;
+}
+
 // The number of the nearest table; -1: none bounds the point's costs.
 static int find_lender(const Prices *p, const Point *at) {
   int best = -1;

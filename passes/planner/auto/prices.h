@@ -56,6 +56,11 @@ PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out);
 // memory: improved, as it is to be compiled. PRICE_unknown: plans of the point have no such text.
 PriceStatus prices_deal(Prices *p, const Point *at, double memory, Price *out);
 
+// Bounds in seconds of all deals to the point's stages, also of parts of units, which `place` may
+// deal: in the orders of its schedule, and in any order of the stages' blocks. False: there are
+// none, as words are on all stages, or few layers are recomputed.
+bool prices_least(Prices *p, const Point *at, double *seconds, double *any_order);
+
 // A bound by the nearest table that is there, or one that is made for many points. *from: the
 // number of that table; -1 before the first call. PRICE_unknown: there is none that is nearer than
 // *from.
