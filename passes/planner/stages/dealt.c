@@ -65,9 +65,10 @@ static const int *dealt_runs(const Placing *p, Diag *d) {
   return run_of;
 }
 
-bool placing_take_dealt(Placing *p, Stages *out, Diag *d) {
+bool placing_take_dealt(Placing *p, bool closely, Stages *out, Diag *d) {
   p->run_of = dealt_runs(p, d);
   if (!p->run_of) return false;
+  if (closely) placing_limit_dealt(p);
   p->load = partition_load(p->s->scratch, &p->loads->p, p->run_of);
   out->size = placing_sizes(p, &out->n);
   return true;

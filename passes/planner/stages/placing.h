@@ -53,10 +53,12 @@ bool placing_solve_chain(Placing *p, Stages *out);
 // Takes the loads with all micro-batches in flight, if stages fit under them.  They are an
 // estimate, so stages that fit only without are left to the passes.
 void placing_limit_closely(Placing *p);
+// Takes these loads if the stages to which a program deals ops fit under them.
+void placing_limit_dealt(Placing *p);
 // Finds stages of any ranks; reports an error if there are none.
 bool placing_solve(Placing *p, Stages *out, Diag *d);
-// Takes the stages to which a program deals ops.
-bool placing_take_dealt(Placing *p, Stages *out, Diag *d);
+// Takes the stages to which a program deals ops. `closely`: see placing_limit_dealt.
+bool placing_take_dealt(Placing *p, bool closely, Stages *out, Diag *d);
 // Returns the number of ranks of each stage.
 const int *placing_sizes(const Placing *p, int *n);
 

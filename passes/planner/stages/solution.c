@@ -84,6 +84,12 @@ void placing_limit_closely(Placing *p) {
   if (run_of && partition_load(p->s->scratch, &close->p, run_of).fits) p->loads = close;
 }
 
+void placing_limit_dealt(Placing *p) {
+  if (!is_limited(p)) return;
+  Loads *close = close_loads(p, STAGED_1f1b);
+  if (partition_load(p->s->scratch, &close->p, p->run_of).fits) p->loads = close;
+}
+
 // -- Chains --------------------------------------------------------------------------------------
 
 bool placing_is_chain(const Sharding *s, const StageOptions *w, int n_ranks) {

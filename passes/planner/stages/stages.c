@@ -94,8 +94,10 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   const Run *on = load_runs(&p);
   // Other schedules have other numbers of micro-batches in flight.
   bool solved = chain && !wish->dealt && placing_solve_chain(&p, out);
-  if (!solved && !on && !wish->ways && !wish->pieces && forwards == 1) placing_limit_closely(&p);
-  if (!solved && (wish->dealt ? !placing_take_dealt(&p, out, d) : !placing_solve(&p, out, d)))
+  bool closely = !on && !wish->ways && !wish->pieces && forwards == 1;
+  if (!solved && closely && !wish->dealt) placing_limit_closely(&p);
+  if (!solved &&
+      (wish->dealt ? !placing_take_dealt(&p, closely, out, d) : !placing_solve(&p, out, d)))
     return false;
   if (s->env.explain) out->searched.explained = placing_explain(&p, s->env.explain);
   if (on) p.run = on;
