@@ -129,6 +129,7 @@ typedef struct Attempt {
   Record *record;
   double others_work; // work of factorings that were tried before one was taken
   bool any_faster;    // some of them may be faster than `wanted`, in more memory
+  SolverEnd ended;    // of the one whose search was cut off the most
   SearchStats searched;
   const char *otherwise; // explanation if no search gives one
   int n_stages;          // of a pipeline, of the ranks of an axis
@@ -213,7 +214,6 @@ static bool attempt(Module *m, Attempt *t, Diag *d) {
   return ok;
 }
 
-enum { MAX_ATTEMPTS = 256 };
 #define AS_GOOD 1e-3 // of a step: searches err by more than that
 
 static void pick_number(Attempt *t, int number) {
@@ -258,7 +258,9 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   each.price_only = true;
   t->answers = NULL; // those of the best factoring, if there is one
   bool quiet = diag_quiet(d, true);
+  bool *slow = t->lives->slow;
   for (int i = 0; i < n && !stop_wanted(t->stop); i++) {
+    if (slow && slow[i]) continue; // more micro-batches take no less
     Module *copy = module_clone(m);
     each.searched = (SearchStats){0};
     each.scratch = arena_new();
@@ -268,6 +270,9 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;
     t->any_faster |= ok || !each.searched.slow;
+    t->ended = each.searched.ended > t->ended ? each.searched.ended : t->ended;
+    // Slower than `wanted`, not than another factoring.
+    if (slow && !ok && !t->n_best) slow[i] = each.searched.slow;
     work += each.searched.all_work;
     arena_free(each.scratch);
     module_free(copy);
@@ -435,6 +440,7 @@ static bool shard_factored(Module *m, Attempt *t, int64_t factoring, Diag *d) {
 static void report_searched(const PassOptions *o, Attempt *t, bool ok) {
   SearchStats *s = &t->searched;
   s->slow &= !t->any_faster;
+  if (!t->n_best && t->ended > s->ended) s->ended = t->ended;
   if (t->n_best) s->all_work = 0; // counted among those that were tried
   s->all_work += t->others_work;
   s->n_factorings = t->n_best;

@@ -46,9 +46,22 @@ static const Candidate *find_made(const Candidates *all, const char *plan) {
   return NULL;
 }
 
+// Whether a search of a larger space has proved that no plan in as many micro-batches fits, or is
+// as fast as is wanted.
+static bool is_searched(const Candidates *all, const Candidate *c) {
+  for (int i = 0; i < all->n && candidate_adds(c); i++) {
+    const Candidate *x = &all->at[i];
+    bool larger = candidate_searches(x) && !candidate_adds(x) && !candidate_changes(x);
+    if (!larger || x->ranks != c->ranks || x->micro_batches != c->micro_batches) continue;
+    if (!x->made && x->proved && (x->slow || (x->needs_less && x->exact))) return true;
+  }
+  return false;
+}
+
 // Whether no earlier result makes the trial pointless.
 static bool is_worth_a_try(const Candidates *all, const Trial *t) {
   bool worth = !t->saves_memory_over;
+  if (is_searched(all, &t->c)) return false;
   // Ranks inside make a step longer, and save no memory, or memory that is not lacking.
   const Candidate *some = t->fewer ? find_made(all, t->fewer) : NULL;
   const Candidate *none = find_made(all, t->none);

@@ -63,6 +63,7 @@ typedef struct Candidate {
   int64_t memory;         // capacity that its searches assume (memory_budget.h); 0: a device's
   double worth;           // seconds of the best earlier one that fits; 0: none does
   double wanted;          // seconds beyond which its searches find nothing; 0: none
+  bool *slow_factorings;  // of its search, by number (LifetimeCache.slow), or NULL
   bool exact;             // in fewer micro-batches it needed the memory that its search had seen
   double priced;          // seconds that the search of auto expected (auto.h); 0: it did not
   double priced_bytes;    // likewise, of the rank with the most; 0: by no table
@@ -70,6 +71,8 @@ typedef struct Candidate {
   bool excluded;          // then: it was not tried, by its bound or estimate
   bool stopped;           // or its compilation ended early, without a result
   bool needs_less;        // the reason is memory: a search found that nothing fits
+  bool slow;              // or a search proved that all take longer than `wanted`, in any memory
+  bool proved;            // no search was cut off
   double least;           // then: bytes of a rank under the plan that needs least; 0: unknown
   int64_t least_slices;   // micro-batches of that plan
   const char *least_why;

@@ -83,6 +83,8 @@ static void note_searched(void *making, const SearchStats *s) {
   c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
   c->least_slices = c->micro_batches;
   c->needs_less = (s->status == SOLVER_infeasible && !s->slow) || c->least > 0;
+  c->slow = s->status == SOLVER_infeasible && s->slow;
+  c->proved = s->ended == SOLVER_done;
   for (int i = 1; i < s->n_factorings; i++)
     if (s->took[i] <= WORTH_TRYING * s->took[0]) c->other[c->n_others++] = s->factoring[i];
 }
@@ -274,7 +276,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   Rounds rounds = rounds_begin(o->cluster->memory);
   rounds.exact = c->exact;
   const Candidate asked = *c;
-  LifetimeCache lives = {.arena = arena_new(), .lasting = a};
+  LifetimeCache lives = {.arena = arena_new(), .lasting = a, .slow = c->slow_factorings};
   LifetimeCache *known = arena_one(a, LifetimeCache); // of the best
   Kept first = {0};
   int64_t memory = 0;
@@ -390,6 +392,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
   // Estimates of searches hold for steps of large models.
   bool limits = candidate_searches(&c) && !o->plans && model->graphs->n_ops > SMALL_OPS;
   if (limits) c.wanted = WORTH_TRYING * worth;
+  if (limits) c.slow_factorings = arena_array(a, bool, MAX_ATTEMPTS);
   candidate_make(model, o, a, &c, kept);
   push_made(a, all, &c, kept);
   // More micro-batches, as long as one of these may fit.
@@ -400,8 +403,11 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
     Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n, .worth = worth};
     more.wanted = c.wanted;
     more.exact = c.exact;
+    more.slow_factorings = c.slow_factorings;
     candidate_make(model, o, a, &more, kept);
     if (more.made) push_made(a, all, &more, kept);
+    // More micro-batches take no less.
+    if (more.slow) break;
     if (more.made || more.needs_less) c = more;
   }
   note_least(&all->at[tried], &c);

@@ -40,13 +40,17 @@ typedef struct Lives {
   const struct Timed *timed; // of the same step: microbatch_cut.h
 } Lives;
 
+enum { MAX_ATTEMPTS = 256 }; // of factorings of the ranks, in a module
+
 // Results kept for a module that is sharded several times without changes.
 typedef struct LifetimeCache {
   Lives *lives;                  // in `arena`; NULL: not yet
   struct SolutionCache *answers; // of searches, by factoring of the ranks (search.h), in `lasting`;
                                  // NULL: none are known
   struct SolutionCache *used;    // those of the taken factoring
-  bool others;                   // answers of about the same cost are wanted, too (k_best.c)
+  bool *slow; // [MAX_ATTEMPTS] factorings whose plans are all slow (SearchStats) in as many or
+              // fewer micro-batches, and so in more of them; they are not tried again; or NULL
+  bool others; // answers of about the same cost are wanted, too (k_best.c)
   Arena *arena, *lasting;
 } LifetimeCache;
 
