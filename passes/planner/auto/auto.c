@@ -320,6 +320,7 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
     price.status = PRICE_unfit;
   else if (s->prices && p->tier <= TIER_borrowed)
     price.status = prices_borrow(s->prices, &p->at, &p->lender, &price.seconds);
+  if (p->tier == TIER_borrowed) price.seconds = fmax(price.seconds, p->seconds);
   if (price.status == PRICE_known) price.tabled = price.seconds;
   if (price.status == PRICE_unfit) price.tabled = INFINITY;
   if (price.status == PRICE_unknown) {

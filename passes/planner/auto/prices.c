@@ -301,11 +301,11 @@ static int find_lender(const Prices *p, const Point *at) {
   return best;
 }
 
-// Makes a table that bounds the costs of all points with as many tensor and expert ranks: one of
-// the fewest parts of the batch, on enough nodes for sums over replicas to be those of many.
+// Makes a table that bounds the costs of all points with as many tensor, expert and context ranks:
+// one of the fewest parts of the batch, on enough nodes for sums over replicas to be those of many.
 static void make_lender(Prices *p, const Point *at) {
   enum { ENOUGH_NODES = 16 };
-  int64_t near = (int64_t)at->tensor * at->experts, parts = p->o->ranks / near;
+  int64_t near = (int64_t)at->tensor * at->experts * at->context, parts = p->o->ranks / near;
   int64_t enough = (int64_t)ENOUGH_NODES * p->o->cluster->per_node / near;
   int64_t replicas = parts / 2;
   if (replicas > enough) replicas = enough;
@@ -319,9 +319,8 @@ static void make_lender(Prices *p, const Point *at) {
     replicas /= 2;
   if (parts < 2 || slices < (at->micro_batches > 1 ? 2 : 1)) return;
   Point q = *at;
-  q.stages = q.chunks = q.context = 1;
+  q.stages = q.chunks = 1;
   q.zero = at->zero > 1 ? 1 : at->zero;
-  q.along = POINT_cp;
   q.replicas = (int)replicas;
   q.micro_batches = slices;
   table_of(p, &q);
@@ -381,22 +380,31 @@ double prices_level_part(const Prices *p, RecomputeLevel level) {
   return without > 0 ? fmin(with / without, 1) : 0;
 }
 
-// Whether the table has the point's collectives within layers: one of fewer tensor ranks bounds its
-// kernels alone.
+// Whether the table has the point's collectives within layers: one of fewer tensor or context ranks
+// bounds its kernels alone.
 static bool is_inner(const Lender *l, const Point *at) {
-  return l->at.tensor == at->tensor && l->at.inner == at->inner;
+  return l->at.tensor == at->tensor && l->at.inner == at->inner && l->at.context == at->context &&
+         l->at.along == at->along;
 }
 
 // The number of the nearest table, of which one is made if there is none, or if the only one is
-// `before` and another may be nearer; -1: none can be made.
+// `before` and another may be nearer; -1: none can be made. A table of whole sequences comes before
+// one of parts of them: it bounds all points with as many tensor and expert ranks.
 static int need_lender(Prices *p, const Point *at, int before) {
-  Point plain = *at;
+  Point plain = *at, whole;
   plain.recompute = RECOMPUTE_none;
   plain.fewest = false;
   int i = find_lender(p, &plain);
   if (i >= 0 && (i != before || is_inner(&p->lenders.at[i], at))) return i;
-  make_lender(p, &plain);
+  whole = plain;
+  whole.context = 1;
+  whole.along = POINT_cp;
+  make_lender(p, &whole);
   i = find_lender(p, &plain);
+  if (i >= 0 && i == before && at->context > 1) {
+    make_lender(p, &plain);
+    i = find_lender(p, &plain);
+  }
   // Points with more stages than units have no price by tables.
   if (i < 0 && !prices_has_units(p, at) && table_of(p, &plain)) i = find_lender(p, &plain);
   return i;
