@@ -256,6 +256,15 @@ static bool make_plan(AutoSearch *s, Candidate *c, Candidates *all) {
   return !c->stopped;
 }
 
+// Keys are lower, or plans may be faster than them.
+static void push_skipped(AutoSearch *s) {
+  for (int i = 0; i < s->points.n; i++) {
+    if (!s->points.at[i].skipped) continue;
+    s->points.at[i].skipped = false;
+    heap_push(s, i);
+  }
+}
+
 // Builds the point's plan.
 static void build_point(AutoSearch *s, int i, Candidates *all) {
   Priced *p = &s->points.at[i];
@@ -276,6 +285,7 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   if (!c.made) return;
   auto_note_built(s, &p->at, p->seconds, &c);
   if (p->at.stages == 1) auto_note_one_stage(s, c.seconds);
+  push_skipped(s);
   heap_order(s);
   if (c.fits) return;
   if (!s->points.at[i].dealt_again) add_recomputed(s, i);
@@ -388,7 +398,7 @@ static bool are_alike(const Point *p, const Point *q) {
 // By how much the plan of a point may be faster than its key. Without stages a table is of the
 // model's whole step, so plans miss their prices alike.
 static double error_of(const AutoSearch *s, const Point *p) {
-  double err = fmax(s->err, ERR), most = 0, alike = -1;
+  double err = fmax(auto_error(s, p), ERR), most = 0, alike = -1;
   if (p->stages > 1 || auto_is_small(s)) return err;
   for (int i = 0; i < s->whole.n; i++) {
     const WholeError *x = &s->whole.at[i];
@@ -421,7 +431,8 @@ void auto_build(AutoSearch *s, Candidates *all) {
     int i = heap_pop(s);
     Priced *p = &s->points.at[i];
     if (small && best > 0 && best <= p->bound.seconds) continue;
-    if (best > 0 && best <= auto_key(s, p) * (1 - error_of(s, &p->at)) && !small) continue;
+    p->skipped = best > 0 && best <= auto_key(s, p) * (1 - error_of(s, &p->at)) && !small;
+    if (p->skipped) continue;
     if (p->tier < TIER_priced)
       raise_tier(s, i, all);
     else if (!is_worse_in_parts(s, &p->at, best) && (p->dealt_again || !is_tried(all, &p->at)))

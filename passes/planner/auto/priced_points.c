@@ -41,6 +41,11 @@ double auto_corrected(const AutoSearch *s, const Point *p, double seconds) {
   return n > 1 ? seconds * fmax(least, 1) : seconds;
 }
 
+double auto_error(const AutoSearch *s, const Point *p) {
+  const Correction *c = find_correction(s, p);
+  return c ? c->err : s->err;
+}
+
 bool auto_is_small(const AutoSearch *s) {
   return s->model->graphs->n_ops <= SMALL_OPS;
 }
@@ -85,9 +90,10 @@ void auto_note_built(AutoSearch *s, const Point *p, double expected, const Candi
   if (p->stages == 1 && is_tabled(s, p))
     vec_push(s->a, &s->whole, ((WholeError){*p, fabs(seconds - 1)}));
   Correction *known = find_correction(s, p);
-  if (known)
+  if (known) {
+    known->err = fmax(known->err, 1 - seconds / known->least);
     known->least = fmin(known->least, seconds);
-  else
+  } else {
     vec_push(s->a, &s->seconds,
              (Correction){.parts = p->stages * p->chunks,
                           .zero = p->zero,
@@ -95,6 +101,7 @@ void auto_note_built(AutoSearch *s, const Point *p, double expected, const Candi
                           .tabled = is_tabled(s, p),
                           .recompute = p->recompute,
                           .least = seconds});
+  }
   // Estimates of bytes are of plans without recomputation.
   if (p->stages > 1 && p->recompute == RECOMPUTE_none)
     s->bytes[p->kind] = fmax(s->bytes[p->kind], bytes);

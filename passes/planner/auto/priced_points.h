@@ -21,6 +21,7 @@ typedef struct Correction {
   bool interlaced, tabled; // by tables, or an estimate
   RecomputeLevel recompute;
   double least;
+  double err; // by which later plans were faster than the price that it corrects
 } Correction;
 
 // The number by which a point is in the heap.
@@ -42,6 +43,7 @@ typedef struct Priced {
   bool unfit;       // it lacks memory by its own table
   bool lacks;       // it lacks memory, if it was asked for beside the heap
   bool built;
+  bool skipped;     // its key was too large by the errors so far
   bool dealt_again; // as its first deal did not fit when it was built
   bool recomputed;  // points with its layers recomputed were added
 } Priced;
@@ -78,6 +80,9 @@ bool auto_is_small(const AutoSearch *s);
 
 // The seconds of a point's price by the errors of prices of points like it.
 double auto_corrected(const AutoSearch *s, const Point *p, double seconds);
+
+// By how much the plan of a point may be faster than its corrected price, by earlier ones.
+double auto_error(const AutoSearch *s, const Point *p);
 
 // The number by which the point is in the heap.
 double auto_key(const AutoSearch *s, const Priced *p);
