@@ -386,7 +386,8 @@ static bool note_open(Common *common, const ChooseOptions *o, const Candidates *
   bool choosable = !common->annotations && s->ranks > 1 && !choose_failed_alike(all);
   for (int i = 0; i < all->n; i++)
     choosable |= all->at[i].made;
-  if (*chosen < 0 && choosable) return choose_failed(c->m, o, common->a, all, d);
+  if (*chosen < 0 && choosable)
+    return choose_failed(c->m, o, common->a, all, &seen->certificate, d);
   // Any of several plans with the same error.
   if (*chosen < 0 && !common->annotations && choose_failed_alike(all)) *chosen = 0;
   return true;

@@ -143,7 +143,8 @@ def one_limit(model, ranks, devices, share, most, flags=(), wanted=""):
 def nothing_fits(model, row, cluster, said, flags):
     """Whether the error says how many bytes are lacking, these are enough, and no plan by hand fits."""
     _, _, ranks, devices, _, limit = row
-    lacks = re.search(r"error: the model fits under none .* rank \d+ needs (\d+) bytes, and its device of '.*' has (\d+)", said)
+    nearest = r"(?:error: the model fits under none|note: of the plans tried, ).* rank \d+ needs "
+    lacks = re.search(nearest + r"(\d+) bytes, and its device of '.*' has (\d+)", said)
     ok = bool(lacks) and int(lacks[2]) == limit
     show(*row, "nothing fits", lacks[1] if lacks else "", "", "", "" if ok else f"FAILED: {said[-400:]}")
     if ok and not model.plan("auto", ranks, write_cluster(cluster, devices, int(lacks[1])), flags)[0]:

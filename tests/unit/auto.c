@@ -7,6 +7,7 @@
 
 #include "planner/auto/auto.h"
 #include "planner/auto/bounds.h"
+#include "planner/auto/candidates.h"
 #include "planner/auto/evaluate.h"
 #include "planner/auto/prices.h"
 #include "planner/auto/space.h"
@@ -87,6 +88,7 @@ typedef struct Problem {
   const char *cluster;
   Target target;
   const char *dtype;     // of mixed precision; NULL: f32
+  const char *optimizer; // NULL: sgd
   int64_t micro_batches; // 0: open
   double memory;         // of a device; 0: no limit
   int asked, most_asked; // whether to stop: yes after so many times
@@ -116,6 +118,7 @@ static const char *value_of(Arena *a, const char *pass, const char *option, cons
   if (!strcmp(option, "unlimited")) return p->memory > 0 ? NULL : "true";
   if (!strcmp(option, "memory") && s->memory) return str_format(a, "%lld", (long long)s->memory);
   if (!strcmp(pass, "mixed_precision")) return p->dtype;
+  if (!strcmp(pass, "optimizer") && !strcmp(option, "name")) return p->optimizer;
   if (!strcmp(pass, "autodiff") && !strcmp(option, "apart")) return s->slices > 1 ? "true" : NULL;
   return NULL;
 }
@@ -417,6 +420,82 @@ static void choices_end_within_a_compilation(void **state) {
   heard_free(h);
 }
 
+// No plan with savers needs fewer bytes than its bound, or than that of any plan: in f32, of which
+// weights stay on the device, and in bf16, of which copies do.
+static void least_bytes_hold_with_savers(void **state) {
+  (void)state;
+  static const char *const bases[] = {"dp",        "zero1",     "zero2",        "zero3",
+                                      "sp",        "dp=2,sp=2", "zero3=2,sp=2", "pp",
+                                      "pp=2,dp=2", "pp=2,sp=2", "zero1=2,pp=2", "tp2d"};
+  static const char *const savers[] = {"",           ",recompute=1",           ",swap=1",
+                                       ",offload=1", ",recompute=1,offload=1", ",swap=1,offload=1"};
+  static const int width[] = {256, 256, 256, 256, 256, 256, 256};
+  enum { N_BASES = sizeof bases / sizeof *bases, N_SAVERS = sizeof savers / sizeof *savers };
+  for (int narrow = 0; narrow < 2; narrow++) {
+    Heard *h = heard_new();
+    Problem p = {.a = arena_new(), .cluster = "h100:1x4", .target = TARGET_cuda};
+    p.dtype = narrow ? "bf16" : NULL;
+    p.optimizer = "adamw";
+    p.text = chain(p.a, width, 6);
+    Module *m = module_of(&p);
+    ChooseOptions o = options(&p, h->d);
+    const StepWork *w = auto_find_work(m, &o, p.a);
+    int made = 0, offloaded = 0, near = 0;
+    for (int i = 0; i < N_BASES * N_SAVERS * 2; i++) {
+      const char *base = bases[i % N_BASES];
+      Candidate c = {.ranks = RANKS, .micro_batches = 1 + i / (N_BASES * N_SAVERS)};
+      c.plan = str_format(p.a, "%s%s", base, savers[i / N_BASES % N_SAVERS]);
+      bool offloads;
+      Point at;
+      assert_string_equal(plan_without_savers(p.a, c.plan, &offloads), base);
+      assert_int_equal(offloads, strstr(c.plan, "offload") != NULL);
+      candidate_make(m, &o, p.a, &c, NULL);
+      if (!c.made) continue;
+      double peak = (double)c.needs.peak_bytes, least = least_bytes(w, RANKS, offloads);
+      if (least > peak) fail_msg("%s needs %.0f, less than %.0f", c.plan, peak, least);
+      bool known = plan_numbers(base, RANKS, c.micro_batches, &at);
+      assert_int_equal(known, strcmp(base, "tp2d") != 0);
+      if (known) least = least_point_bytes(w, &at, offloads);
+      if (least > peak) fail_msg("%s needs %.0f, less than %.0f", c.plan, peak, least);
+      made++;
+      near += 2 * least > peak;
+      // Without the states a plan needs less than it would with them.
+      offloaded += offloads && known && least_point_bytes(w, &at, false) > peak;
+    }
+    assert_true(made >= N_BASES * N_SAVERS);
+    assert_true(near >= N_BASES);
+    assert_true(offloaded >= N_BASES / 2);
+    module_free(m);
+    arena_free(p.a);
+    heard_free(h);
+  }
+}
+
+// Savers are those of plans that the choice tries, before or after the others.
+static void plans_lose_their_savers(void **state) {
+  (void)state;
+  static const char *const plan[][2] = {
+      {"recompute,sp=2", "dp,sp=2"},
+      {"swap", "dp"},
+      {"dp=2,recompute=1", "dp=2"},
+      {"recompute=4,sp=2", "dp=4,sp=2"},
+      {"pp_interleaved:3=4,recompute=1,zero1=2", "pp_interleaved:3=4,zero1=2"},
+      {"search=2x4,swap=1", "search=2x4"},
+      {"recompute_attention=1,sp", "recompute_attention=1,sp"},
+      {"recompute=16,sp=2", "dp=16,sp=2"}};
+  Arena *a = arena_new();
+  bool offloads;
+  for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
+    assert_string_equal(plan_without_savers(a, plan[i][0], &offloads), plan[i][1]);
+    assert_false(offloads);
+  }
+  plan_without_savers(a, "dp,recompute=1,offload=1", &offloads);
+  assert_true(offloads);
+  assert_true(plan_places("zero1,pp=2") && plan_places("search=2x4") && plan_places("pp_uneven"));
+  assert_false(plan_places("zero1,sp=2") || plan_places("recompute,sp=2"));
+  arena_free(a);
+}
+
 static const PipelineOptions *quiet_run(void *context) {
   static const PipelineOptions run = {.bisect_limit = -1};
   (void)context;
@@ -698,6 +777,8 @@ TEST_GROUP(auto) {
       cmocka_unit_test(the_best_with_experts_is_found),
       cmocka_unit_test(the_best_with_words_is_found),
       cmocka_unit_test(choices_end_within_a_compilation),
+      cmocka_unit_test(least_bytes_hold_with_savers),
+      cmocka_unit_test(plans_lose_their_savers),
       cmocka_unit_test(a_plan_may_have_no_module),
       cmocka_unit_test(loans_are_bounds),
       cmocka_unit_test(the_best_of_random_models_is_found),

@@ -84,8 +84,7 @@ static void hurry(AutoSearch *s) {
 
 // -- Tiers -------------------------------------------------------------------------------------
 
-// Compiles the step of one rank up to its fused kernels. NULL: it cannot be made.
-static StepWork *find_work(const Module *model, const ChooseOptions *o, Arena *a) {
+StepWork *auto_find_work(const Module *model, const ChooseOptions *o, Arena *a) {
   Candidate one = {.plan = "dp", .ranks = 1, .micro_batches = 1};
   PipelineOptions run = {.bisect_limit = -1, .unproved = true, .stop_after = "fuse"};
   Module *m = module_clone(model);
@@ -106,7 +105,7 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
   const Cluster *c = o->cluster;
   if (c->n_kinds || !cost_known(c) || o->ranks > cluster_devices(c) || o->ranks < 2) return NULL;
   AutoSearch *s = arena_one(a, AutoSearch);
-  StepWork *work = find_work(model, o, a);
+  StepWork *work = auto_find_work(model, o, a);
   if (!work) return NULL;
   *s = (AutoSearch){.model = model, .o = o, .a = a, .work = work};
   s->prices = prices_new(model, o, work, a);
@@ -450,6 +449,16 @@ void auto_note(AutoSearch *s, const Candidate *c) {
   auto_note_one_stage(s, c->seconds);
 }
 
+double auto_lacks(const AutoSearch *s) {
+  double least = least_bytes(s->work, s->o->ranks, true);
+  return least > choose_memory(s->o) ? least : 0;
+}
+
+double auto_weights_left(const AutoSearch *s) {
+  const StepWork *w = s->work;
+  return w->low_weights < w->trained ? 1 - w->trained / w->weights : 1;
+}
+
 Bound auto_bound_of(const AutoSearch *s, const Point *p) {
   return bound_find(s->work, s->o->cluster, p);
 }
@@ -474,6 +483,7 @@ Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
   Certificate c = {.points = s->points.n - s->n_recomputed,
                    .recomputed = s->n_recomputed,
                    .impossible = s->n_impossible,
+                   .lacks = auto_lacks(s),
                    .unlikely = s->n_unlikely,
                    .refused = s->n_refused,
                    .estimated = s->n_estimated,

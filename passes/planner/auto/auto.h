@@ -32,8 +32,19 @@ typedef struct AutoSearch AutoSearch;
 // model has no step.
 AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a);
 
+// Compiles the step of one rank up to its fused kernels. NULL: it cannot be made.
+StepWork *auto_find_work(const Module *model, const ChooseOptions *o, Arena *a);
+
 // The seconds that no plan of the space can be below; 0: no plan can have the memory.
 double auto_bound(const AutoSearch *s);
+
+// The bytes that a rank takes at least under any plan and with all savers, if they exceed its
+// memory: then no plan can fit. Else 0.
+double auto_lacks(const AutoSearch *s);
+
+// The part of all weights in f32 that stays on the device if states are offloaded, beside copies in
+// 16 bits: 1 without those.
+double auto_weights_left(const AutoSearch *s);
 
 Bound auto_bound_of(const AutoSearch *s, const Point *p);
 // The numbers of a plan, and its bound. If its axes are in another order than those of a point, the

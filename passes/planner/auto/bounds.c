@@ -60,8 +60,17 @@ static double gradient_bytes(const StepWork *w, const Point *p) {
   return own_weights(w, p, w->gradients) / (p->stages * p->tensor);
 }
 
-static double lasting_bytes(const StepWork *w, const Point *p) {
-  double weights = w->weights, states = w->states;
+// Trained weights in f32 are offloaded with their states if products read copies of them.
+static double weight_bytes(const StepWork *w, bool offloads) {
+  return offloads ? w->weights - w->trained + w->low_weights : w->weights;
+}
+
+double least_bytes(const StepWork *w, int64_t ranks, bool offloads) {
+  return (weight_bytes(w, offloads) + (offloads ? 0 : w->states)) / (double)ranks;
+}
+
+double least_point_bytes(const StepWork *w, const Point *p, bool offloads) {
+  double weights = weight_bytes(w, offloads), states = offloads ? 0 : w->states;
   // With ZeRO, weights in f32 may be divided as well, beside a whole copy in 16 bits.
   if (p->zero == 1 || p->zero == 2) weights = fmin(weights, w->low_weights + weights / p->replicas);
   if (p->zero == 3) weights /= p->replicas;
@@ -73,7 +82,7 @@ Bound bound_find(const StepWork *w, const Cluster *c, const Point *p) {
   double after = least_after(w, c, p);
   LeastWork work = least_work(w, c, p, after);
   Bound b = {.compute = work.loop / p->stages};
-  b.lasting = lasting_bytes(w, p);
+  b.lasting = least_point_bytes(w, p, false);
   b.gradients = gradient_bytes(w, p);
   b.after = after / p->stages;
   b.fill = fmax(work.step - b.compute - b.after, 0);

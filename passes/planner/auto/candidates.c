@@ -322,6 +322,30 @@ bool plan_has_saver(const char *plan) {
   return find_program(plan, FREES_ACTIVATIONS | OFFLOADS_STATE, &kind);
 }
 
+const char *plan_without_savers(Arena *a, const char *plan, bool *offloads) {
+  StrBuf b = {.arena = a};
+  *offloads = false;
+  for (const char *next; *plan; plan = next) {
+    size_t n = strcspn(plan, ","), name = strcspn(plan, ":=,");
+    next = plan + n + (plan[n] == ',');
+    const char *program = str_copy_n(a, plan, name), *size = memchr(plan, '=', n);
+    bool saves = plan_has_saver(program);
+    const Kind *kind;
+    *offloads |= find_program(program, OFFLOADS_STATE, &kind) != NULL;
+    // On several ranks, or on those that others leave, it is data parallelism otherwise.
+    if (saves && size && !strncmp(size, "=1", (size_t)(plan + n - size))) continue;
+    strbuf_addf(&b, "%s%s", b.n ? "," : "", saves ? first_kind(OUTER)->plan : program);
+    size_t rest = saves && size ? (size_t)(size - plan) : saves ? n : name;
+    strbuf_addf(&b, "%.*s", (int)(n - rest), plan + rest);
+  }
+  return b.n ? b.at : first_kind(OUTER)->plan;
+}
+
+bool plan_places(const char *plan) {
+  const Kind *kind;
+  return find_program(plan, STAGES | UNEVEN | SCHEDULE | SEARCH, &kind);
+}
+
 // Whether the candidate is one program alone, with that use.
 static bool is_alone(const Candidate *c, int use) {
   for (int i = 0; i < N_KNOWN; i++)

@@ -63,6 +63,11 @@ void candidates_savers(Arena *a, Savers *out);
 bool model_recycles(const Module *m);
 // Whether a plan has such a program.
 bool plan_has_saver(const char *plan);
+// Returns the plan without its savers: "dp,sp=2" of "recompute,sp=2", "zero3" of
+// "zero3,swap=1,offload=1". *offloads: one of these was for states.
+const char *plan_without_savers(Arena *a, const char *plan, bool *offloads);
+// Whether a plan has stages, or searches: if it cannot fit, its programs refuse it.
+bool plan_places(const char *plan);
 
 // Whether it is a search of all ranks.
 bool candidate_searches(const Candidate *c);

@@ -74,7 +74,7 @@ static bool is_worth_a_try(const Candidates *all, const Trial *t) {
     if (str_equal(t->inside, c->plan) && c->why == all_same) return false;
     if (!str_equal(t->saves_memory_over, c->plan)) continue;
     if (c->fits) return false;
-    worth |= c->made;
+    worth |= c->made || c->lacks;
   }
   return worth;
 }
@@ -112,10 +112,10 @@ static bool is_cut(const Module *model, const ChooseOptions *o, const Candidate 
 
 // Whether a plan with less memory may be the best, though it takes longer.
 static bool lacks_memory(const Candidates *all, bool cuts) {
-  bool any_made = false;
+  bool any = false;
   for (int i = 0; i < all->n; i++)
-    any_made |= all->at[i].made;
-  return any_made && (!any_fits(all) || cuts);
+    any |= all->at[i].made || all->at[i].lacks;
+  return any && (!any_fits(all) || cuts);
 }
 
 // Compiles the other factorings of earlier candidates: variants of the searches.

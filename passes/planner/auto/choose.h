@@ -69,6 +69,7 @@ typedef struct Candidate {
   double priced_bytes;    // likewise, of the rank with the most; 0: by no table
   const char *why;        // if it could not be made: the first error
   bool excluded;          // then: it was not tried, by its bound or estimate
+  bool lacks;             // of these: memory, by its bound of bytes
   bool stopped;           // or its compilation ended early, without a result
   bool needs_less;        // the reason is memory: a search found that nothing fits
   bool slow;              // or a search proved that all take longer than `wanted`, in any memory
@@ -97,6 +98,7 @@ typedef Vec(Candidate) Candidates;
 typedef struct Certificate {
   int points;        // of the space; 0: it was not searched
   int impossible;    // they lack memory, by a bound
+  double lacks;      // bytes that a rank takes at least under any plan, if no plan can fit; or 0
   int unlikely;      // they lack memory, by tables or an estimate
   int refused;       // the passes refuse them, by tables
   int recomputed;    // further points: some of these with recomputation, as they do not fit
@@ -175,9 +177,10 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
                 Certificate *certificate, Module **made);
 
 // After -1: reports the reason that each could not be made; or the nearest miss: the rank, the
-// bytes that it lacks, their use, and the number of ranks on which it would fit. Returns false.
+// bytes that it lacks, their use, and the number of ranks on which it would fit. If no plan can
+// fit, that is the error. Returns false.
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
-                   Diag *d);
+                   const Certificate *certificate, Diag *d);
 
 // After -1: returns the nearest miss, the one that needs least memory, after trials of plans in as
 // many micro-batches as there can be, which are appended; NULL: none could be made.

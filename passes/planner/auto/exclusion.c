@@ -8,6 +8,7 @@
 #include "evaluate.h"
 #include "priced_points.h"
 
+#define NEAREST  1.01 // times the least bytes of any plan: a plan that needs about as few
 #define FAR      1.1  // times the best: a price, by which no plan like it was too high
 #define EXACT    0.05 // by which plans differ from their price, if tables are right
 #define SEARCHED 2.5  // times the best: the most that a search gains on named plans (GPT: 2.40)
@@ -78,14 +79,38 @@ static PointPrice borrow_price(AutoSearch *s, const Point *p) {
   return price;
 }
 
-const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth) {
+// Returns the reason for which the plan lacks memory, by its bound of bytes; or NULL. While nothing
+// fits, it is compiled nevertheless if it may fit with savers (relief.h): it has none yet, and can
+// be compiled at all. If no plan of any kind can fit, those that need least are, for the message.
+static const char *exclude_large(AutoSearch *s, const Candidate *c, bool any_fits) {
+  Point p;
+  bool offloads;
+  double memory = choose_memory(s->o), least = auto_lacks(s);
+  const char *base = plan_without_savers(s->a, c->plan, &offloads);
+  bool is_base = str_equal(base, c->plan), places = plan_places(base);
+  bool known = plan_numbers(base, c->ranks, c->micro_batches, &p);
+  double own = least_bytes(s->work, c->ranks, offloads);
+  double saved = least_bytes(s->work, c->ranks, true);
+  if (known) own = least_point_bytes(s->work, &p, offloads);
+  if (known) saved = least_point_bytes(s->work, &p, true);
+  if (own <= memory) return NULL;
+  // Other kinds of plans may be bases, too.
+  if (any_fits && is_base && !places && !known) return NULL;
+  double most = least <= 0 ? memory : known ? NEAREST * least : 0;
+  if (!any_fits && !places && (is_base ? saved : own) <= most) return NULL;
+  bool of_saved = offloads || (!any_fits && saved > memory);
+  return exclude(s, str_format(s->a, "weights%s of a rank take %.4g GB at least%s",
+                               of_saved ? "" : " and states", (of_saved ? saved : own) / 1e9,
+                               of_saved ? ", with states offloaded" : ""));
+}
+
+const char *auto_excludes(AutoSearch *s, Candidate *c, double worth) {
   Point p;
   Bound b;
-  if (worth <= 0) return NULL;
+  const char *large = exclude_large(s, c, worth > 0);
+  c->lacks = large != NULL;
+  if (large || worth <= 0) return large;
   if (auto_bound_plan(s, c->plan, c->ranks, c->micro_batches, &p, &b)) {
-    if (b.lasting > choose_memory(s->o))
-      return exclude(s, str_format(s->a, "weights and states of a rank take %.1f GB at least",
-                                   b.lasting / 1e9));
     // Prices of those without stages say whether searches can be good.
     bool judges = s->goes_first && p.stages == 1;
     if (b.seconds > worth && !judges) return exclude_bound(s, &b);

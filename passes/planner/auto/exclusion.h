@@ -5,6 +5,10 @@
 //     zero3=1024    a step is expected to take 9,120 ms                     by its price
 //     search        plans without stages take 9,120 ms and more             by prices of all these
 //
+//     nothing fits yet, and a rank has 85 GB
+//     search        weights and states of a rank take 263 GB at least       any plan's
+//     dp            weights of a rank take 351 GB at least, with states offloaded
+//
 // A candidate that is a point has a bound and a price. A search is judged by the named plans
 // without stages, which it improves by at most a known factor. If a plan with stages is the best
 // one of the space, no other trial with stages is needed.
@@ -15,8 +19,8 @@
 #include "auto.h"
 
 // Returns the reason for which the plan cannot be the best one, as a plan takes `worth` seconds and
-// fits; or NULL.
-const char *auto_excludes(AutoSearch *s, const Candidate *c, double worth);
+// fits; 0: none does yet, and the reason is that it cannot fit. Or NULL. Sets c->lacks.
+const char *auto_excludes(AutoSearch *s, Candidate *c, double worth);
 
 // Returns the best plan so far, if it has stages and is of a point of a large model; or NULL.
 const Candidate *auto_best_of_space(const AutoSearch *s, const Candidates *all);

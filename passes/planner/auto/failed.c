@@ -4,6 +4,11 @@
 //            96 micro-batches, rank 0 needs 152852 bytes, and its device of 'cpu' has 60000
 //     hint: it fits on 4 ranks: -g 4 --plan sp --micro-batches 24
 //
+// If it is proved that no plan can fit (bounds.h), the first line says so, and few were tried:
+//
+//     error: no plan of 4 ranks fits: the weights of a rank take at least 87622496256 bytes, and a
+//            device of 'h100:1x4' has 84900000000
+//
 // Or none could be made at all: then it lists the reasons, with the plans of each, and a number of
 // ranks for which one could be made. If all have one error, as with a mistake in the model, the
 // compilation of any of them reports it.
@@ -11,6 +16,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "auto.h"
 #include "candidates.h"
 #include "evaluate.h"
 #include "sharding/sharding.h"
@@ -143,24 +149,59 @@ static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, con
   return false;
 }
 
-bool choose_quick(const Module *model, const ChooseOptions *o, Arena *a, Candidate *out) {
-  Trials quick = {0};
-  candidates_quick(model, o, a, true, &quick);
-  for (int i = 0; i < quick.n; i++) {
+// Returns the work of a step, from which the least bytes of a plan follow if devices are equal; or
+// NULL.
+static StepWork *work_of(const Module *model, const ChooseOptions *o, Arena *a) {
+  return o->cluster->n_kinds ? NULL : auto_find_work(model, o, a);
+}
+
+// Whether the plan may fit by its least bytes. `w`: NULL if these are unknown.
+static bool may_fit(const StepWork *w, const ChooseOptions *o, Arena *a, const Candidate *c) {
+  Point p;
+  bool offloads;
+  if (!w) return true;
+  const char *plan = plan_without_savers(a, c->plan, &offloads);
+  double least = plan_numbers(plan, c->ranks, c->micro_batches, &p)
+                     ? least_point_bytes(w, &p, offloads)
+                     : least_bytes(w, c->ranks, offloads);
+  return least <= choose_memory(o);
+}
+
+// Whether one of the plans fits: the first of them.
+static bool any_of(const Trials *trials, const Module *model, const ChooseOptions *o,
+                   const StepWork *w, Arena *a, Candidate *out) {
+  for (int i = 0; i < trials->n; i++) {
     Candidates tried = {0};
-    candidate_try(model, o, a, &tried, quick.at[i].c, NULL);
+    if (!may_fit(w, o, a, &trials->at[i].c)) continue;
+    candidate_try(model, o, a, &tried, trials->at[i].c, NULL);
     *out = tried.at[tried.n - 1];
     if (out->fits) return true;
   }
   return false;
 }
 
-// Whether a quick candidate fits with more ranks: a hint.
-static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Diag *d) {
+// Whether one of the plans that take little time to make fits, with `last` also one that offloads
+// states.
+static bool quick_fits(const Module *model, const ChooseOptions *o, const StepWork *w, bool last,
+                       Arena *a, Candidate *out) {
+  Trials quick = {0};
+  candidates_quick(model, o, a, true, &quick);
+  if (last) candidates_last(model, o, a, &quick);
+  return any_of(&quick, model, o, w, a, out);
+}
+
+bool choose_quick(const Module *model, const ChooseOptions *o, Arena *a, Candidate *out) {
+  return quick_fits(model, o, work_of(model, o, a), false, a, out);
+}
+
+// Whether a quick candidate fits with more ranks, with `last` also one that offloads states: a
+// hint.
+static bool fits_wider(const Module *model, const ChooseOptions *o, bool last, Arena *a, Diag *d) {
   ChooseOptions more = *o;
+  const StepWork *w = work_of(model, o, a);
   Candidate c;
   for (more.ranks = 2 * o->ranks; more.ranks <= cluster_devices(o->cluster); more.ranks *= 2) {
-    if (!choose_quick(model, &more, a, &c)) continue;
+    if (!quick_fits(model, &more, w, last, a, &c)) continue;
     diag_hint(d, "it fits on %" PRId64 " ranks: -g %" PRId64 " --plan %s --micro-batches %" PRId64,
               more.ranks, more.ranks, c.plan, c.micro_batches);
     return true;
@@ -210,8 +251,16 @@ bool choose_failed_alike(const Candidates *all) {
   return all->n > 0;
 }
 
+// Reports that no plan can fit, which is proved.
+static void none_can_fit(const ChooseOptions *o, const Certificate *certificate, Diag *d) {
+  diag_error(d, NULL,
+             "no plan of %" PRId64 " ranks fits: the weights of a rank take at least %.0f bytes, "
+             "and a device of '%s' has %.0f",
+             o->ranks, certificate->lacks, o->cluster->name, o->cluster->memory);
+}
+
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *tried,
-                   Diag *d) {
+                   const Certificate *certificate, Diag *d) {
   Candidates all = {0};
   for (int i = 0; i < tried->n; i++)
     vec_push(a, &all, tried->at[i]);
@@ -222,8 +271,14 @@ bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const 
     const Candidate *x = &all.at[i];
     if (!x->made && x->least > 0 && (!unmade || x->least < unmade->least)) unmade = x;
   }
-  if (!c && !unmade) return none_made(model, o, a, &all, d);
+  bool proved = certificate->lacks > 0;
+  if (proved) none_can_fit(o, certificate, d);
+  if (!c && !unmade && !proved) return none_made(model, o, a, &all, d);
   // None could be made for lack of memory.
+  if (!c && proved) {
+    fits_wider(model, o, proved, a, d);
+    return false;
+  }
   if (!c) {
     diag_error(
         d, NULL,
@@ -231,15 +286,19 @@ bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const 
         "needs least, %s in %" PRId64 " micro-batch%s, a rank would need at least %.0f bytes",
         unmade->plan, unmade->least_slices, unmade->least_slices == 1 ? "" : "es", unmade->least);
     diag_note(d, NULL, "%s", unmade->least_why);
-    fits_wider(model, o, a, d);
+    fits_wider(model, o, proved, a, d);
     return false;
   }
-  diag_error(
-      d, NULL,
-      "the model fits under none of the plans tried: with the one that needs least, %s in %" PRId64
-      " micro-batch%s, rank %d needs %" PRId64 " bytes, and its device of '%s' has %.0f",
+  const char *nearest = str_format(
+      a,
+      "with the one that needs least, %s in %" PRId64 " micro-batch%s, rank %d needs "
+      "%" PRId64 " bytes, and its device of '%s' has %.0f",
       c->plan, c->micro_batches, c->micro_batches == 1 ? "" : "es", c->needs.rank,
       c->needs.peak_bytes, o->cluster->name, cluster_device(o->cluster, c->needs.rank).memory);
+  if (proved)
+    diag_note(d, NULL, "of the plans tried, %s", nearest);
+  else
+    diag_error(d, NULL, "the model fits under none of the plans tried: %s", nearest);
   diag_note(d, NULL, "%s", needs_text(a, &c->needs));
   if (unmade && unmade->least < (double)c->needs.peak_bytes)
     diag_note(
@@ -248,7 +307,7 @@ bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const 
         "%.0f",
         unmade->plan, unmade->least_slices, unmade->least_slices == 1 ? "" : "es", unmade->least);
   // A cure: more ranks, or larger devices.
-  if (!fits_wider(model, o, a, d))
+  if (!fits_wider(model, o, proved, a, d))
     diag_hint(d, "a device would need %" PRId64 " bytes more",
               c->needs.peak_bytes - (int64_t)cluster_device(o->cluster, c->needs.rank).memory);
   return false;

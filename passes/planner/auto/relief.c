@@ -12,9 +12,9 @@
 
 #define LEAST_GAIN 0.99 // times the best so far: longer expectations are not worth a try
 
-// The most variants that are compiled; and the most ops of a model that gets variants although
-// something fits: each takes a fraction of a second.
-enum { MOST_TRIED = 48, MOST_OPS = 512 };
+// The most variants that are compiled, a few of a model with more than MOST_OPS: each takes a
+// fraction of a second there. Then none is if the best plan so far offloads no states.
+enum { MOST_TRIED = 48, FEW_TRIED = 8, MOST_OPS = 512 };
 
 // A base with a saver, and its next trial.
 typedef struct Variant {
@@ -48,7 +48,8 @@ typedef struct Relief {
   Savers savers;
   Effect *effects[2]; // of each saver, without stages and with
   Variants variants;
-  int n_tried;
+  double weights_left; // part of all weights that stays on the device without the states
+  int n_tried, most_tried;
 } Relief;
 
 // Whether two candidates have the same plan, in any number of micro-batches.
@@ -118,7 +119,10 @@ static void expect(const Relief *r, Variant *v) {
   double saved = activations * part;
   if (c->micro_batches != v->slices) rest -= activations * (1 - part);
   double lasting = (double)c->needs.weight_bytes;
-  if (own || !saver->states) lasting += (double)c->needs.state_bytes;
+  if (own || !saver->states)
+    lasting += (double)c->needs.state_bytes;
+  else
+    lasting *= r->weights_left;
   if (own || !saver->activations) saved = 0;
   v->least = lasting + rest - saved;
   v->bytes = lasting + rest - saved * (1 - effect->left);
@@ -281,7 +285,7 @@ static bool compile(Relief *r, Variant *v) {
 static void find_any(Relief *r) {
   for (int i = 0; i < r->variants.n; i++)
     move_to_most(r, &r->variants.at[i]);
-  while (!any_fits(r->all) && r->n_tried < MOST_TRIED) {
+  while (!any_fits(r->all) && r->n_tried < r->most_tried) {
     Variant *least = NULL;
     for (int i = 0; i < r->variants.n; i++) {
       Variant *v = &r->variants.at[i];
@@ -300,7 +304,7 @@ static void find_any(Relief *r) {
 static void find_faster(Relief *r) {
   for (int i = 0; i < r->variants.n; i++)
     advance(r, &r->variants.at[i], r->all->at[r->variants.at[i].base].micro_batches);
-  while (r->n_tried < MOST_TRIED && !choice_ends(r->o, r->all)) {
+  while (r->n_tried < r->most_tried && !choice_ends(r->o, r->all)) {
     double worth = LEAST_GAIN * least_fitting(r->all);
     Variant *first = NULL;
     for (int i = 0; i < r->variants.n; i++) {
@@ -317,11 +321,24 @@ static void find_faster(Relief *r) {
   }
 }
 
+// Whether the best plan so far has its states in host memory, as none fits without that.
+static bool best_offloads(Arena *a, const Candidates *all) {
+  double least = least_fitting(all);
+  bool offloads = false;
+  for (int i = 0; i < all->n && !offloads; i++)
+    if (all->at[i].fits && all->at[i].seconds <= least)
+      plan_without_savers(a, all->at[i].plan, &offloads);
+  return offloads;
+}
+
 void try_relief(const Module *model, const ChooseOptions *o, const AutoSearch *search, Arena *a,
                 Candidates *all) {
   if (!o->limited || choice_ends(o, all)) return;
-  if (any_fits(all) && model->graphs->n_ops > MOST_OPS) return;
+  bool large = model->graphs->n_ops > MOST_OPS, fits = any_fits(all);
+  if (large && fits && !best_offloads(a, all)) return;
   Relief r = {.model = model, .o = o, .search = search, .a = a, .all = all, .n_bases = all->n};
+  r.most_tried = large && (fits || (search && auto_lacks(search) > 0)) ? FEW_TRIED : MOST_TRIED;
+  r.weights_left = search ? auto_weights_left(search) : 1;
   candidates_savers(a, &r.savers);
   find_first(&r);
   find_effects(&r);

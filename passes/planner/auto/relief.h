@@ -16,8 +16,9 @@
 //     dp 41.4 ms, dp,swap=1 42.5 ms      with swap=1: 75 % of the activations, 1.03 times the seconds
 //
 // If something fits, the variants that are expected to fit and to be faster are compiled, those
-// with the least expected time first. If nothing fits, those that are expected to need least are,
-// each in the most micro-batches that its replicas have whole rows for, until one fits.
+// with the least expected time first; of a large model a few, if nothing fits without host memory.
+// If nothing fits, those that are expected to need least are, each in the most micro-batches that
+// its replicas have whole rows for, until one fits.
 
 #ifndef RELIEF_H
 #define RELIEF_H

@@ -229,6 +229,7 @@ StepWork *step_work_find(const Module *m, int64_t batches, Arena *a) {
     if (v->role == ROLE_state) w->states += bytes_of(v);
     if (v->role == ROLE_weight && v->train) {
       w->gradients += (double)type_count(v->type) * dtype_bytes[DT_f32];
+      w->trained += bytes_of(v);
       w->low_weights += narrow ? bytes_of(v) / 2 : bytes_of(v);
     }
   }

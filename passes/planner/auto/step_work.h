@@ -57,6 +57,7 @@ typedef struct StepWork {
   double largest; // bytes of the largest result of a product, of all rows
   double saved;   // bytes from forward to backward, of all rows
   double weights, states, gradients; // bytes; gradients: of trained weights, in f32
+  double trained;                    // bytes of trained weights
   double low_weights;                // bytes of trained weights, in 16 bits if some values are
   double expert_share; // of trained weights, at most, of routed experts; set by the search of auto
   int64_t batches;     // per update; the rows and flops above are those of one
