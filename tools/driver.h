@@ -88,8 +88,9 @@ typedef struct Compiled {
   // NULL.
   Candidates tried;
   const Candidate *best;
-  Record record; // of the plan; only for a plan written as a program
-  FILE *diffs;   // changes by passes, in `diff_text`; only for --report
+  bool interrupted; // Ctrl-C ended the choice without a plan
+  Record record;    // of the plan; only for a plan written as a program
+  FILE *diffs;      // changes by passes, in `diff_text`; only for --report
   char *diff_text;
   size_t diff_bytes;
   FILE *counts; // the figures of --stats, in `count_text`; only for --report

@@ -223,14 +223,14 @@ static bool wants_to_stop(void *context) {
   return interrupt_seen() || (limit > 0 && clock_seconds() - common->start > limit);
 }
 
-// Ctrl-C ends the choices of several clusters without a plan, too.
+// Ctrl-C ends the choice without a plan, too.
 static bool wants_to_abandon(void *context) {
-  const Common *common = context;
-  return common->s->only_priced && interrupt_seen();
+  (void)context;
+  return interrupt_seen();
 }
 
 // On a terminal, shows the best plan so far in one line, which the next one replaces: after each
-// candidate, and between these as time passes.
+// candidate, and between these, also during a compilation, as time passes.
 static void show_progress(void *context, const Candidate *c, double bound) {
   Common *common = context;
   double now = clock_seconds();
@@ -250,6 +250,10 @@ static void show_progress(void *context, const Candidate *c, double bound) {
   fflush(stderr);
 }
 
+static void clear_progress(void) {
+  if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+}
+
 // "better", or "more than 9 % better".
 static const char *say_better(Arena *a, double percent, int digits) {
   return percent > 0 ? str_format(a, "more than %.*f %% better", digits, percent) : "better";
@@ -258,7 +262,6 @@ static const char *say_better(Arena *a, double percent, int digits) {
 // Says how much better another plan could be. Percentages of bounds are rounded up.
 static void say_certificate(Arena *a, const Certificate *c, const char *plan,
                             int64_t micro_batches) {
-  if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
   if (!c->points || c->best <= 0 || c->bound <= 0) return;
   double least = c->priced > 0 && c->priced < c->best ? c->priced : c->best;
   fprintf(stderr, "%s in %" PRId64 " micro-batch%s: %.4g ms; of %d points of the space ", plan,
@@ -366,6 +369,13 @@ static void warn_unpriced(const Settings *s, const Cluster *c, Diag *d) {
                  name);
 }
 
+// Reports that Ctrl-C ended the choice before any plan.  Returns false.
+static bool report_interrupted(Compiled *c, const Candidates *all, Diag *d) {
+  int n = all->n + c->summary.certificate.estimated;
+  c->interrupted = true;
+  return diag_error(d, NULL, "no plan was chosen: of the %d considered so far, none fits", n);
+}
+
 // Records an open choice, and says how good it is. *chosen: the candidate to compile;
 // -1: the requested plan. False, after errors: no plan fits.
 static bool note_open(Common *common, const ChooseOptions *o, const Candidates *all, int *chosen,
@@ -408,9 +418,15 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
   if (is_auto(s)) warn_unpriced(s, seen->cluster, d);
   Candidates all = {0};
   // Of several clusters (nnaot-plan fit), Ctrl-C ends all choices.
-  if (!s->only_priced) interrupt_watch("the best plan so far is taken");
+  bool watches = o.progress;
+  if (watches) interrupt_watch("the best plan so far is taken", "no plan that fits was found yet");
   int chosen = choose_plan(c->m, &o, a, &all, &seen->certificate, made);
-  if (!s->only_priced) interrupt_release();
+  if (watches) {
+    interrupt_release();
+    clear_progress();
+    o.progress = NULL; // of candidates that are tried for messages
+    if (chosen < 0 && interrupt_seen()) return report_interrupted(c, &all, d);
+  }
   if (*made && chosen >= 0) seen->step = all.at[chosen].step;
   if (s->only_priced) {
     if (chosen < 0 && choose_failed_alike(&all)) return report_failure(&common, &all.at[0], d);

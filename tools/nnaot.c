@@ -16,6 +16,7 @@
 #include "driver.h"
 #include "explain.h"
 #include "heap.h"
+#include "interrupt.h"
 #include "ir/model_values.h"
 #include "paths/path_store.h"
 #include "planner/plan/plan_texts.h"
@@ -122,7 +123,8 @@ static void say_recognised(const Module *m, Diag *d) {
   module_free(copy);
 }
 
-static bool compile(const Settings *s, Arena *a, Diag *d) {
+// Returns an exit status.
+static int compile(const Settings *s, Arena *a, Diag *d) {
   Target target = s->backend.target.target;
   bool annotated = false;
   const Annotations *annotations = NULL;
@@ -136,11 +138,11 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // The devices of the ranks: their speed gives predictions, and their memory is a limit.
   const char *cluster = s->network ? s->network : target_info[target].cluster;
   c.summary.cluster = cluster_read(a, cluster, "--cluster", d);
-  if (!c.summary.cluster) return false;
-  if (!s->pipeline && !check_priced(s, c.summary.cluster, s->ranks, d)) return false;
+  if (!c.summary.cluster) return EXIT_FAILURE;
+  if (!s->pipeline && !check_priced(s, c.summary.cluster, s->ranks, d)) return EXIT_FAILURE;
 
   // The model as a module, with all micro-batches of a step.
-  if (!driver_import(s, &c, &annotated, d)) return false;
+  if (!driver_import(s, &c, &annotated, d)) return EXIT_FAILURE;
   // Passes may drop the name of a value that --explain asks about.
   Settings lasting = *s;
   if (s->explain) lasting.explain = explain_lasting(c.m, s->explain, a);
@@ -185,7 +187,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   if (c.model) module_free(c.model);
   if (c.proved) module_free(c.proved);
   module_free(c.m);
-  return ok;
+  return ok ? EXIT_SUCCESS : c.interrupted ? EXIT_INTERRUPTED : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv) {
@@ -224,7 +226,7 @@ int main(int argc, char **argv) {
   Arena *a = arena_new();
   if (s->report_json) diag_record(d, a);
   status = check_settings(s, a, d);
-  if (status == EXIT_SUCCESS && !compile(s, a, d)) status = EXIT_FAILURE;
+  if (status == EXIT_SUCCESS) status = compile(s, a, d);
   if (s->may_report && !problem_file_write(s->report_json, s->model, status == EXIT_SUCCESS, d))
     status = EXIT_FAILURE;
   if (status != EXIT_SUCCESS && s->made_folder) rmdir(s->output);

@@ -19,8 +19,6 @@
 #include "planner/auto/evaluate.h"
 #include "questions.h"
 
-enum { INTERRUPTED = 130 }; // exit status, as of a program that Ctrl-C ends
-
 static struct {
   const char *clusters;
   bool json;
@@ -225,7 +223,7 @@ static int fit_rows(FitRows *rows, Arena *a) {
   bool answered = false, shows = isatty(STDERR_FILENO);
   Messages *messages = arena_array(a, Messages, rows->n);
   int done = 0, started = 0;
-  interrupt_watch("the clusters so far are printed");
+  interrupt_watch("the clusters so far are printed", "no cluster was done yet");
   while (started < rows->n && done == started) {
     FitRow *row = &rows->at[started];
     Messages *own = &messages[started++];
@@ -240,12 +238,12 @@ static int fit_rows(FitRows *rows, Arena *a) {
   }
   bool interrupted = interrupt_seen();
   interrupt_release();
-  if (!answered) fputs(messages[0].text, stderr);
+  if (!answered && !interrupted) fputs(messages[0].text, stderr);
   int status = answered ? EXIT_SUCCESS : messages[0].status;
   for (int i = 0; i < started; i++)
     free(messages[i].text);
   rows->n = answered ? done : 0;
-  return interrupted ? INTERRUPTED : status;
+  return interrupted ? EXIT_INTERRUPTED : status;
 }
 
 static int fit(const Program *program, const char *model, Arena *a, Diag *d) {

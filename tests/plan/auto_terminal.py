@@ -1,4 +1,5 @@
-"""--plan auto on a terminal: the progress line, and Ctrl-C, which takes the best plan so far. nnaot-plan fit at Ctrl-C.
+"""--plan auto on a terminal: the progress line, and Ctrl-C, which takes the best plan so far. Without one nnaot ends with exit status
+130. nnaot-plan fit at Ctrl-C.
 
 On a pseudo-terminal, the interrupt is sent as soon as the progress line has a plan that fits. Many candidates are left then, so the
 choice ends early, and the plan is compiled as always. Of several clusters, those before the interrupt are printed; the one at hand
@@ -51,6 +52,21 @@ def run(folder, interrupt):
     return status, text, json.loads(out.read_text())
 
 
+def run_without_plan(folder):
+    """Interrupts a choice in which nothing fits so far. If nothing can fit, the error starts at a line of its own."""
+    cluster, out = pathlib.Path(folder, "small.lua"), pathlib.Path(folder, "none.json")
+    cluster.write_text('return {like = "h100:1x8", memory = 3e5, reserve = 0}')
+    command = [NNAOT, *MODEL, "--cluster", str(cluster), "--emit", "plan", "-o", str(out)]
+    status, text, _ = watch(command, re.compile(rb"\d+ plans? tried in"))
+    assert status == 130, (status, text)
+    assert b"interrupted: no plan that fits was found yet" in text, text
+    n = re.search(rb"error: no plan was chosen: of the (\d+) considered so far, none fits", text)
+    assert n and int(n[1]) > 0 and not out.exists(), text
+    cluster.write_text('return {like = "h100:1x8", memory = 5e4, reserve = 0}')
+    status, text, _ = watch(command, None)
+    assert status == 1 and b"\r\x1b[Kerror: no plan of 8 ranks fits: the weights" in text and not out.exists(), text
+
+
 def fit(folder):
     """Interrupts the second of three clusters, on which something fits, or nothing."""
     tiny = pathlib.Path(folder, "tiny.lua")
@@ -70,7 +86,11 @@ def main():
         assert status == 0 and FITS.search(text) and b", none below " in text, text
         assert not whole["certificate"]["stopped"] and b"ended early" not in text
         status, text, some = run(folder, True)
+        run_without_plan(folder)
         fit(folder)
+        status_first, text_first, out = watch([os.path.join(BIN, "nnaot-plan"), "fit", MODEL[0], *MODEL[3:], "--cluster",
+                                               "cpu:1x2,cpu:1x4"], re.compile(rb"cluster 1 of 2"))
+    assert status_first == 130 and b"interrupted: no cluster was done yet" in text_first and not out, (text_first, out)
     assert status == 0, status
     assert b"interrupted: the best plan so far is taken" in text and b"(the search ended early)" in text, text
     assert some["certificate"]["stopped"] and len(some["candidates"]) < len(whole["candidates"])

@@ -92,6 +92,7 @@ typedef struct Problem {
   int64_t micro_batches; // 0: open
   double memory;         // of a device; 0: no limit
   int asked, most_asked; // whether to stop: yes after so many times
+  int shown;             // calls of progress without a candidate
 } Problem;
 
 // A candidate's numbers, which decide options of passes.
@@ -415,6 +416,29 @@ static void choices_end_within_a_compilation(void **state) {
     n_stopped += stopped;
   }
   assert_true(n_stopped >= 2);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
+static void count_shown(void *context, const Candidate *c, double bound) {
+  Problem *p = context;
+  (void)bound;
+  p->shown += !c;
+}
+
+// Progress is shown within a compilation as well: a search takes long.
+static void searches_show_progress(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = word_problem();
+  Module *m = module_of(&p);
+  ChooseOptions o = options(&p, h->d);
+  o.progress = count_shown;
+  Candidate search = {.plan = "search", .ranks = RANKS, .micro_batches = SLICES};
+  candidate_make(m, &o, p.a, &search, NULL);
+  assert_true(search.made);
+  assert_true(p.shown >= 10);
   module_free(m);
   arena_free(p.a);
   heard_free(h);
@@ -777,6 +801,7 @@ TEST_GROUP(auto) {
       cmocka_unit_test(the_best_with_experts_is_found),
       cmocka_unit_test(the_best_with_words_is_found),
       cmocka_unit_test(choices_end_within_a_compilation),
+      cmocka_unit_test(searches_show_progress),
       cmocka_unit_test(least_bytes_hold_with_savers),
       cmocka_unit_test(plans_lose_their_savers),
       cmocka_unit_test(a_plan_may_have_no_module),

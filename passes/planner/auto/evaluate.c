@@ -31,7 +31,9 @@ const char *first_error(Arena *a, const char *text) {
 
 // -- Ending early ------------------------------------------------------------------------------
 
+// The same moments show progress: a search may take long.
 static bool wants_end(const ChooseOptions *o, bool has_plan) {
+  if (o->progress) o->progress(o->context, NULL, o->bound);
   bool ends = o->stop && has_plan && o->stop(o->context);
   ends |= o->abandon && o->abandon(o->context);
   if (ends && o->ended) *o->ended = true;
