@@ -165,7 +165,7 @@ static bool check_values(const Settings *s, Diag *d) {
   const struct {
     const char *name;
     int64_t value, least, most;
-  } sizes[] = {{"--ranks", s->ranks, 1, MAX_DEVICES},
+  } sizes[] = {{"--ranks", s->ranks, 1, option_given("cluster") ? CLUSTER_DEVICES : MAX_DEVICES},
                {"--batch", s->batch, 0, INT32_MAX},
                {"--micro-batches", s->micro_batches, 1, MAX_DEVICES},
                {"--accumulate", s->accumulate, 1, MAX_DEVICES},
@@ -179,8 +179,9 @@ static bool check_values(const Settings *s, Diag *d) {
   }
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
-      diag_error(d, NULL, "%s cannot be %lld, only %lld to %lld", sizes[i].name,
-                 (long long)sizes[i].value, (long long)sizes[i].least, (long long)sizes[i].most);
+      diag_error(d, NULL, "%s cannot be %lld, only %lld to %lld%s", sizes[i].name,
+                 (long long)sizes[i].value, (long long)sizes[i].least, (long long)sizes[i].most,
+                 sizes[i].most == CLUSTER_DEVICES ? ", the most devices of a cluster" : "");
   if (s->expert_capacity > 0 && s->expert_capacity < 100) {
     diag_error(d, NULL, "--expert-capacity %lld loses rows: 100 is their mean",
                (long long)s->expert_capacity);

@@ -183,9 +183,10 @@ bool option_given(const char *name) {
 
 // Whether the word is an option of the other program, with or without a value.
 static bool is_foreign(const Program *p, const char *word) {
-  size_t n = strlen(word) > 2 ? strcspn(word + 2, "=") : 0;
+  const char *name = word + strspn(word, "-");
+  size_t n = strcspn(name, "=");
   for (const char *const *f = p->foreign; n && f && *f; f++)
-    if (strlen(*f) == n && !strncmp(*f, word + 2, n)) return true;
+    if (strlen(*f) == n && !strncmp(*f, name, n)) return true;
   return false;
 }
 
@@ -201,7 +202,7 @@ static int mistake(const Program *p, int c, const char *word) {
   // A known option with a missing or superfluous value.
   if (c == ':') return usage_error(p, "%.*s wants a value", n, name);
   if (is_long && optopt) return usage_error(p, "%.*s takes no value", n, name);
-  if (is_long && is_foreign(p, word)) return foreign_error(p, "there is no option %.*s", n, name);
+  if (is_foreign(p, name)) return foreign_error(p, "there is no option %.*s", n, name);
   // An abbreviation is ambiguous if several options begin with it.
   for (int i = 0; is_long && i < p->n_options; i++)
     n_alike += p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, length);
@@ -214,7 +215,7 @@ static int mistake(const Program *p, int c, const char *word) {
       nnrt_nearest(&near, word + 2, length, p->options[i].name);
   NnrtNearest other = {0};
   for (const char *const *f = p->foreign; f && *f; f++)
-    nnrt_nearest(&other, word + 2, length, *f);
+    if ((*f)[1]) nnrt_nearest(&other, word + 2, length, *f);
   if (other.name && (!near.name || other.distance < near.distance))
     return foreign_error(p, "there is no option %.*s; did you mean --%s?", n, name, other.name);
   if (near.name)

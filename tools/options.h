@@ -70,7 +70,7 @@ typedef struct Program {
   const char *summary; // a sentence or two
   const Option *options;
   int n_options;
-  const char *const *foreign; // names of another program's options, and NULL; or NULL
+  const char *const *foreign; // names and letters of another program's options, and NULL; or NULL
   const char *foreign_hint;   // of the error when one of them is given
 } Program;
 

@@ -49,6 +49,9 @@ static const Option options[] = {
          "print the use of memory by every plan, and how each term of its step was priced"),
 };
 
+// Options of nnaot that --cluster stands for.
+static const char *const of_nnaot[] = {"ranks", "g", "per-node", NULL};
+
 // -- Rows and tokens of a step -------------------------------------------------------------------
 
 // Returns the parameter that the value is a view or a conversion of; NULL: of none.
@@ -191,12 +194,14 @@ static void fit_row(FitRow *row, Messages *out, Arena *a) {
 // Reads the list of clusters; all errors are reported.  Returns an exit status.
 static int read_clusters(const char *list, FitRows *out, Arena *a, Diag *d) {
   int status = EXIT_SUCCESS;
+  bool is_missing = false; // a name, which is reported once
   for (const char *at = list;; at++) {
     size_t n = strcspn(at, ",");
     const char *name = str_copy_n(a, at, n);
     const Cluster *c = *name ? cluster_read(a, name, "--cluster", d) : NULL;
     bool is_file = cluster_is_file(name);
-    if (!*name) {
+    if (!*name && !is_missing) {
+      is_missing = true;
       diag_error(d, NULL, "--cluster: a name is missing between commas in '%s'", list);
     } else if (c && !is_file && !strchr(name, ':')) {
       diag_error(d, NULL, "--cluster: '%s' does not say how many devices there are", name);
@@ -281,7 +286,8 @@ const Question question_fit = {
      "Prints the best plan of the model for each cluster: the time of a step, samples per second, "
      "the peak of\nmemory, and the price if the cluster's file has one. No weights are read. Exit "
      "status 1: it fits on none.",
-     options, sizeof options / sizeof *options, NULL, NULL},
+     options, sizeof options / sizeof *options, of_nnaot,
+     "there is a rank on every device of --cluster: NAME:NODESxPER_NODE says how many"},
     "whether a model fits on clusters, how fast it trains there, and at which price",
     true,
     answer,

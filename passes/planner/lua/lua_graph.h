@@ -70,6 +70,7 @@ struct PlanProgram {
   int n_places;  // of its last message, `reason`
   const char *reason;
   const char *given; // the program in the plan's text, if it has numbers: "coshard:4@1-2"
+  int moved;         // columns between its numbers there and in this program's text
   int n_searches;    // so far
   int n_prices;
   Alternative *alternative; // while it is priced

@@ -24,6 +24,16 @@ static bool push_function(lua_State *l, const char *name) {
   return false;
 }
 
+// Shows the numbers that a program gives another one as they are in the plan's text, if they are
+// the same: pp:9:10 as pp_zb_h1:9:10.
+static void quote_numbers(PlanProgram *other, const PlanProgram *p) {
+  const char *own = p->given ? strchr(p->given, ':') : NULL;
+  const char *its = other->given ? strchr(other->given, ':') : NULL;
+  if (!own || !its || !str_equal(own, its)) return;
+  other->moved = p->moved + (int)(own - p->given) - (int)(its - other->given);
+  other->given = p->given;
+}
+
 // apply(name, axis, …): runs another program on these axes.
 static int apply(lua_State *l) {
   PlanProgram *p = program_of(l);
@@ -41,6 +51,7 @@ static int apply(lua_State *l) {
   p->mistaken |= !ok;
   // Searches of both count together; resources exempt in the applied program are exempt here.
   if (ok) {
+    quote_numbers(other, p);
     other->depth = p->depth + 1;
     other->n_searches = p->n_searches;
     other->n_prices = p->n_prices;

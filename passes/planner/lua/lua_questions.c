@@ -260,7 +260,7 @@ const Loc *plan_number_loc(lua_State *l, int arg) {
   const PlanProgram *p = program_of(l);
   if (!p->given || !lua_istable(l, arg)) return NULL;
   lua_getfield(l, arg, "column");
-  lua_Integer column = lua_tointeger(l, -1);
+  lua_Integer column = lua_tointeger(l, -1) + p->moved;
   lua_pop(l, 1);
   if (column < 1 || column > (lua_Integer)strlen(p->given)) return NULL;
   return loc_source(p->box.arena, "--plan", 0, (int)column, p->given);
