@@ -449,8 +449,12 @@ void auto_note(AutoSearch *s, const Candidate *c) {
   auto_note_one_stage(s, c->seconds);
 }
 
+const StepWork *auto_work(const AutoSearch *s) {
+  return s->work;
+}
+
 double auto_lacks(const AutoSearch *s) {
-  double least = least_bytes(s->work, s->o->ranks, true);
+  double least = least_bytes(s->work, s->o->ranks, 1, true);
   return least > choose_memory(s->o) ? least : 0;
 }
 

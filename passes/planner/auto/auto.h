@@ -38,6 +38,9 @@ StepWork *auto_find_work(const Module *model, const ChooseOptions *o, Arena *a);
 // The seconds that no plan of the space can be below; 0: no plan can have the memory.
 double auto_bound(const AutoSearch *s);
 
+// The work of a step, from which its bounds follow.
+const StepWork *auto_work(const AutoSearch *s);
+
 // The bytes that a rank takes at least under any plan and with all savers, if they exceed its
 // memory: then no plan can fit. Else 0.
 double auto_lacks(const AutoSearch *s);

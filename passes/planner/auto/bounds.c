@@ -54,10 +54,11 @@ static double least_traffic(const StepWork *w, const Cluster *c, const Point *p)
   return ring_seconds(c, bytes, p->replicas, p->tensor);
 }
 
-// The bytes of gradients that are summed up over micro-batches.
+// The bytes of gradients that are summed up over micro-batches. ZeRO-2 and 3 divide the sums.
 static double gradient_bytes(const StepWork *w, const Point *p) {
-  if (p->zero > 1 || step_slices(w, p->micro_batches) <= 1) return 0;
-  return own_weights(w, p, w->gradients) / (p->stages * p->tensor);
+  if (step_slices(w, p->micro_batches) <= 1) return 0;
+  double all = w->gradients / (p->zero > 1 ? p->replicas : 1);
+  return own_weights(w, p, all) / (p->stages * p->tensor);
 }
 
 // Trained weights in f32 are offloaded with their states if products read copies of them.
@@ -65,8 +66,9 @@ static double weight_bytes(const StepWork *w, bool offloads) {
   return offloads ? w->weights - w->trained + w->low_weights : w->weights;
 }
 
-double least_bytes(const StepWork *w, int64_t ranks, bool offloads) {
-  return (weight_bytes(w, offloads) + (offloads ? 0 : w->states)) / (double)ranks;
+double least_bytes(const StepWork *w, int64_t ranks, double slices, bool offloads) {
+  double bytes = weight_bytes(w, offloads) + (slices > 1 ? w->gradients : 0);
+  return (bytes + (offloads ? 0 : w->states)) / (double)ranks;
 }
 
 double least_point_bytes(const StepWork *w, const Point *p, bool offloads) {

@@ -48,9 +48,10 @@ double own_weights(const StepWork *w, const Point *p, double all);
 // if one stage has all of them.
 double gradient_seconds(const StepWork *w, const Cluster *c, const Point *p, double bytes);
 
-// The bytes of a rank that its weights and states take at least under any plan. `offloads`: states
-// are in host memory, and of weights only the 16-bit copies that products read are on the device.
-double least_bytes(const StepWork *w, int64_t ranks, bool offloads);
+// The bytes of a rank that its weights and states take at least under any plan, in several
+// micro-batches (`slices`) also its sums of gradients. `offloads`: states are in host memory, and
+// of weights only the 16-bit copies that products read are on the device.
+double least_bytes(const StepWork *w, int64_t ranks, double slices, bool offloads);
 // The same of the rank with the most under a plan of these numbers, with its summed gradients.
 double least_point_bytes(const StepWork *w, const Point *p, bool offloads);
 

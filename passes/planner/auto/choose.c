@@ -186,6 +186,8 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   // If the search goes first, its prices and bounds exclude others.
   AutoSearch *search = o->plans ? NULL : auto_new(model, o, a);
   if (search) limited.bound = auto_bound(search);
+  // Others take fractions of a second, and tell the bytes that they lack.
+  if (search && model->graphs->n_ops > MOST_OPS) limited.work = auto_work(search);
   if (search && auto_goes_first(search)) auto_build(search, out);
   try_all(model, o, a, &trials, search, out, keeps ? &kept : NULL);
   if (o->plans) return take_best(o, out, &kept, made);

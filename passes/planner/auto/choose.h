@@ -52,6 +52,7 @@
 #include "memory_breakdown.h"
 #include "memory_budget.h"
 #include "pass.h"
+#include "step_work.h"
 
 // A search that may factor the ranks in several ways takes the factoring with the lowest price;
 // factorings of about the same price are candidates, too, and their plans say so: `search=2x4`.
@@ -156,6 +157,7 @@ typedef struct ChooseOptions {
   StopChoice *abandon;       // or NULL: whether to end without one
   bool *ended;               // set by choose_plan if that ended it
   bool *found;               // set by candidates: some plan fits
+  const StepWork *work;      // set by choose_plan for more micro-batches of large models; or NULL
   ShowProgress *progress;    // or NULL
   double bound;              // for that; known to the search
   RunOptions *run;           // NULL: fast options, as modules are only priced

@@ -8,6 +8,7 @@
 
 #include "candidates.h"
 #include "cost/cost_step.h"
+#include "least_bytes.h"
 #include "pass.h"
 #include "planner/search/lives.h"
 #include "planner/search/search.h"
@@ -336,12 +337,17 @@ static bool is_too_much(const ChooseOptions *o, const Candidate *c, int64_t n) {
   return kept + rest * (double)c->micro_batches / (double)n > memory;
 }
 
+// Whether it does not by its least bytes, whatever a search finds.
+static bool lacks_memory(const ChooseOptions *o, Arena *a, const Candidate *c, int64_t n) {
+  return o->work && least_bytes_of(o->work, a, c->plan, c->ranks, n).own > choose_memory(o);
+}
+
 // Returns the next number of micro-batches above `n` that may fit; 0: none.
-static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
+static int64_t next_cut(const ChooseOptions *o, Arena *a, const Candidate *c, int64_t n) {
   if (o->micro_batches || c->fits || !(c->made || c->needs_less)) return 0;
   if (c->searched || !c->made) n = 2 * n - 1;
   for (n++; n <= o->batch && n <= MAX_MICRO_BATCHES; n++)
-    if (o->batch % n == 0 && !is_too_much(o, c, n)) return n;
+    if (o->batch % n == 0 && !is_too_much(o, c, n) && !lacks_memory(o, a, c, n)) return n;
   return 0;
 }
 
@@ -399,7 +405,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
   push_made(a, all, &c, kept);
   // More micro-batches, as long as one of these may fit.
   if (candidate_adds(&c) && any_fits(all)) return;
-  for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
+  for (int64_t n = next_cut(o, a, &c, c.micro_batches); n; n = next_cut(o, a, &c, n)) {
     if (choice_ends(o, all)) break;
     if (!has_whole_rows(o, &c, n)) continue;
     Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n, .worth = worth};

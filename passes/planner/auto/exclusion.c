@@ -6,6 +6,7 @@
 
 #include "candidates.h"
 #include "evaluate.h"
+#include "least_bytes.h"
 #include "priced_points.h"
 
 #define NEAREST  1.01 // times the least bytes of any plan: a plan that needs about as few
@@ -83,24 +84,21 @@ static PointPrice borrow_price(AutoSearch *s, const Point *p) {
 // fits, it is compiled nevertheless if it may fit with savers (relief.h): it has none yet, and can
 // be compiled at all. If no plan of any kind can fit, those that need least are, for the message.
 static const char *exclude_large(AutoSearch *s, const Candidate *c, bool any_fits) {
-  Point p;
-  bool offloads;
-  double memory = choose_memory(s->o), least = auto_lacks(s);
-  const char *base = plan_without_savers(s->a, c->plan, &offloads);
-  bool is_base = str_equal(base, c->plan), places = plan_places(base);
-  bool known = plan_numbers(base, c->ranks, c->micro_batches, &p);
-  double own = least_bytes(s->work, c->ranks, offloads);
-  double saved = least_bytes(s->work, c->ranks, true);
-  if (known) own = least_point_bytes(s->work, &p, offloads);
-  if (known) saved = least_point_bytes(s->work, &p, true);
-  if (own <= memory) return NULL;
+  LeastBytes b = least_bytes_of(s->work, s->a, c->plan, c->ranks, c->micro_batches);
+  double memory = choose_memory(s->o);
+  bool is_base = !plan_has_saver(c->plan), places = plan_places(c->plan);
+  if (b.own <= memory) return NULL;
   // Other kinds of plans may be bases, too.
-  if (any_fits && is_base && !places && !known) return NULL;
-  double most = least <= 0 ? memory : known ? NEAREST * least : 0;
-  if (!any_fits && !places && (is_base ? saved : own) <= most) return NULL;
-  bool of_saved = offloads || (!any_fits && saved > memory);
+  if (any_fits && is_base && !places && !b.known) return NULL;
+  double most = memory;
+  if (auto_lacks(s) > 0) {
+    double slices = step_slices(s->work, c->micro_batches);
+    most = b.known ? NEAREST * least_bytes(s->work, c->ranks, slices, true) : 0;
+  }
+  if (!any_fits && !places && (is_base ? b.saved : b.own) <= most) return NULL;
+  bool of_saved = b.offloads || (!any_fits && b.saved > memory);
   return exclude(s, str_format(s->a, "weights%s of a rank take %.4g GB at least%s",
-                               of_saved ? "" : " and states", (of_saved ? saved : own) / 1e9,
+                               of_saved ? "" : " and states", (of_saved ? b.saved : b.own) / 1e9,
                                of_saved ? ", with states offloaded" : ""));
 }
 

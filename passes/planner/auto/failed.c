@@ -19,6 +19,7 @@
 #include "auto.h"
 #include "candidates.h"
 #include "evaluate.h"
+#include "least_bytes.h"
 #include "sharding/sharding.h"
 
 static const Candidate *smallest(const Candidates *all) {
@@ -157,14 +158,7 @@ static StepWork *work_of(const Module *model, const ChooseOptions *o, Arena *a) 
 
 // Whether the plan may fit by its least bytes. `w`: NULL if these are unknown.
 static bool may_fit(const StepWork *w, const ChooseOptions *o, Arena *a, const Candidate *c) {
-  Point p;
-  bool offloads;
-  if (!w) return true;
-  const char *plan = plan_without_savers(a, c->plan, &offloads);
-  double least = plan_numbers(plan, c->ranks, c->micro_batches, &p)
-                     ? least_point_bytes(w, &p, offloads)
-                     : least_bytes(w, c->ranks, offloads);
-  return least <= choose_memory(o);
+  return !w || least_bytes_of(w, a, c->plan, c->ranks, c->micro_batches).own <= choose_memory(o);
 }
 
 // Whether one of the plans fits: the first of them.

@@ -1,0 +1,23 @@
+// See least_bytes.h.
+
+#include "least_bytes.h"
+
+#include "bounds.h"
+#include "candidates.h"
+
+LeastBytes least_bytes_of(const StepWork *w, Arena *a, const char *plan, int64_t ranks,
+                          int64_t micro_batches) {
+  Point p;
+  LeastBytes out = {0};
+  const char *base = plan_without_savers(a, plan, &out.offloads);
+  out.known = plan_numbers(base, ranks, micro_batches, &p);
+  if (out.known) {
+    out.own = least_point_bytes(w, &p, out.offloads);
+    out.saved = least_point_bytes(w, &p, true);
+  } else {
+    double slices = step_slices(w, micro_batches);
+    out.own = least_bytes(w, ranks, slices, out.offloads);
+    out.saved = least_bytes(w, ranks, slices, true);
+  }
+  return out;
+}
