@@ -24,17 +24,26 @@ static const Sbp whole = {.kind = SBP_B};
 
 // -- Time --------------------------------------------------------------------------------------
 
-struct TimedOnce {
-  uint32_t n_ops; // at the time of the analysis: programs may add ops
+struct Analyses {
+  uint32_t n_timed, n_model; // ops at the time of each analysis: programs may add ops
   const Timed *timed;
+  const Op *const *model; // origin.h
 };
 
 static const Timed *timed_of(const Sharding *s) {
-  struct TimedOnce *once = s->timed;
-  if (once->n_ops == s->g->n_ops) return once->timed;
-  once->n_ops = s->g->n_ops;
+  struct Analyses *once = s->analyses;
+  if (once->n_timed == s->g->n_ops) return once->timed;
+  once->n_timed = s->g->n_ops;
   once->timed = timed_find(s->g, module_slices(s->g->module), s->scratch);
   return once->timed;
+}
+
+static const Op *const *model_of(const Sharding *s) {
+  struct Analyses *once = s->analyses;
+  if (once->n_model == s->g->n_ops) return once->model;
+  once->n_model = s->g->n_ops;
+  once->model = model_ops(s->g, s->scratch);
+  return once->model;
 }
 
 // Whether time slices can split the letter too, if they will, once ranks split it along `axis`.
@@ -199,6 +208,31 @@ static int letter_of_result(const Sharding *s, Op *op, int axis) {
   return -1;
 }
 
+// The letter that the op of the model split, if that is a dimension of its weight alone: the
+// gradient of the weight has the same dimension. Then no rank has the gradient of all rows.
+//
+//     y = gather table, i             v b, A -> A b    split=[v], y {P}
+//     dtable = gather_back i, dy      A, A b -> v b    split=[v], for any layout of dy
+static int letter_of_weight(const Sharding *s, Op *op, int axis) {
+  if (op_part(op) != PART_backward || op_is_recomputed(op) || op->n_out != 1) return -1;
+  const Op *of = model_op_of(s, op, model_of(s));
+  const Dims *dims = of && of->n_out == 1 ? dims_of(s, of) : NULL;
+  int split = dims ? dims_find(dims, of->split[axis]) : -1;
+  if (split < 0 || dims_position(dims, &dims->out[0], split) >= 0) return -1;
+  for (int i = 0; i < of->n_in; i++) {
+    int dim = dims_position(dims, &dims->in[i], split);
+    if (dim < 0) continue;
+    // No other operand has the dimension, as those of a product do, along which it is summed.
+    for (int k = i + 1; k < of->n_in; k++)
+      if (dims_position(dims, &dims->in[k], split) >= 0) return -1;
+    if (!type_same_dims(of->in[i].value->type, op->out[0]->type)) return -1;
+    int letter = dims_splitter(dims_of(s, op), &dims_of(s, op)->out[0], dim, op_ranks(op, axis));
+    return letter >= 0 && can_split(s, op, letter, axis) && may_split(s, op, letter, axis) ? letter
+                                                                                           : -1;
+  }
+  return -1;
+}
+
 // Whether the value is the gradient of a weight, or a view of it: only updates read it.
 static bool is_whole_gradient(const Value *v) {
   for_each_use(u, v) {
@@ -268,6 +302,7 @@ static char choose(const Sharding *s, Op *op, int axis) {
   if (repeats(s, op, of, axis)) return of->split[axis];
   int letter = incoming_letter(s, op, axis, true);
   if (letter < 0) letter = letter_of_result(s, op, axis);
+  if (letter < 0) letter = letter_of_weight(s, op, axis);
   if (letter < 0) letter = incoming_letter(s, op, axis, false);
   if (letter >= 0) return dims_of(s, op)->letter[letter].name;
   const Constraint *constraint = s->constraints.op[op->id][axis];
@@ -444,7 +479,7 @@ static bool narrow(const Sharding *s, Op *op, int axis) {
 // -- One axis -----------------------------------------------------------------------------------
 
 void propagate_axis(Sharding *s, int axis) {
-  if (!s->timed) s->timed = arena_one(s->scratch, struct TimedOnce);
+  if (!s->analyses) s->analyses = arena_one(s->scratch, struct Analyses);
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
     if (s->decisions.param[v->id][axis] == PARAM_open) s->decisions.layout[v->id][axis] = whole;
