@@ -48,7 +48,7 @@ static double bytes_of(const StepWork *w, const Point *p, double share, double *
     lasting += w->gradients / (p->zero > 1 ? replicas : 1);
   double saved = w->saved * share / p->stages * (split ? LATER : 1);
   double last = LOGITS * w->largest * share * p->tensor;
-  if (p->kind == POINT_interlaced) last /= p->stages;
+  if (p->kind == POINT_interlaced) last /= parts;
   double slices = in_flight(w, p);
   *all_saved = saved * slices;
   return own_weights(w, p, lasting) / parts + saved * slices + last * (split ? slices : 1);

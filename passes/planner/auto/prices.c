@@ -39,9 +39,9 @@ struct Prices {
   Tables *tables;
   Lenders lenders;
   Stop stop;
-  bool deals_layers;  // the texts of plans have deals of layers
-  bool refuses_deals; // or none can have them
-  const bool *words;  // by unit: it has tables of words; NULL: they cannot be spread over stages
+  bool deals_layers;     // the texts of plans have deals of layers
+  bool refuses_deals;    // or none can have them
+  const WordsUse *words; // by unit; NULL: tables of words cannot be spread over stages
   LevelPair level[N_RECOMPUTE_LEVELS]; // of the first point with the level; or NULL
 };
 
@@ -87,16 +87,40 @@ int prices_tables(const Prices *p) {
   return tables_built(p->tables);
 }
 
-// The same with the units of words on all stages.
-static PriceStatus find_interlaced(const Prices *p, const Point *at, const UnitCosts *units,
-                                   double memory, Price *out) {
-  InterlacedProblem problem = {.units = units,
-                               .words = p->words,
-                               .stages = at->stages,
-                               .micro_batches = p->work->batches * at->micro_batches,
-                               .memory = memory};
-  return interlaced_find(&problem, &out->bound, &out->seconds, &out->bytes) ? PRICE_known
-                                                                            : PRICE_unfit;
+// The table of a plan without stages. NULL: the passes refuse it.
+static const Table *table_inside(Prices *p, const Point *inside) {
+  const char *why;
+  int built = tables_built(p->tables);
+  TableShape shape = {point_plan(p->a, inside), point_inside(inside), inside->micro_batches,
+                      RECOMPUTE_none};
+  const Table *t = tables_get(p->tables, &shape, &why);
+  if (t && tables_built(p->tables) > built) vec_push(p->a, &p->lenders, (Lender){*inside, t});
+  return t;
+}
+
+// The plan of the point inside of a stage.
+static Point inside_of(const Point *at) {
+  Point inside = *at;
+  inside.stages = inside.chunks = 1;
+  inside.kind = POINT_1f1b;
+  inside.fewest = false;
+  return inside;
+}
+
+// The table of the point's plan inside of a stage.
+static const Table *table_of(Prices *p, const Point *at) {
+  Point inside = inside_of(at);
+  return table_inside(p, &inside);
+}
+
+// The table of units of words: on all ranks that have the same rows. These units are in no layer,
+// so nothing of them is recomputed.
+static const Table *table_of_words(Prices *p, const Point *at) {
+  Point inside = inside_of(at);
+  inside.tensor *= at->stages;
+  inside.inner = inside.tensor > 1 ? POINT_vp : POINT_sp;
+  inside.recompute = RECOMPUTE_none;
+  return table_inside(p, &inside);
 }
 
 // The costs if all layers are recomputed: a stage that begins within one keeps its input, which has
@@ -117,10 +141,11 @@ static UnitCosts with_entries(const UnitCosts *units, Arena *a) {
 
 // Conditions of a price.
 typedef struct Wish {
-  double memory; // bytes of a rank
-  bool timeline; // also the seconds of the timeline, not the bound alone
-  bool limited;  // also whether the memory makes the bound longer
-  bool text;     // a deal in the plan's text, improved by timelines
+  double memory;        // bytes of a rank
+  bool timeline;        // also the seconds of the timeline, not the bound alone
+  bool limited;         // also whether the memory makes the bound longer
+  bool text;            // a deal in the plan's text, improved by timelines
+  const Lender *lender; // of borrowed costs; NULL: they are the point's own
 } Wish;
 
 // Whether some stage has little memory left, so that another deal may be shorter but not fit.
@@ -130,13 +155,58 @@ static bool is_full(const DealProblem *p, const Deal *d) {
   return false;
 }
 
+// Whether another deal is shorter, but does not fit.
+static bool is_limited(const DealProblem *p, const Deal *d, Arena *a) {
+  DealProblem any = *p;
+  Deal shorter;
+  any.memory = INFINITY;
+  return is_full(p, d) && deal_find(&any, a, &shorter) && shorter.bound < LIMITED * d->bound;
+}
+
+// Sets the costs of words on all stages. False: the passes refuse them.
+static bool set_words(Prices *p, const Point *at, const UnitCosts *units, const Lender *lender,
+                      InterlacedProblem *out) {
+  const Table *own = lender ? NULL : table_of_words(p, at);
+  out->handed = 0;
+  for (int i = 0; i < units->n; i++)
+    out->handed = fmax(out->handed, units->at[i].handed);
+  // A lender's ranks inside of layers may all have whole tables.
+  if (lender)
+    out->words = words_bound(p->words, units, (double)at->stages * lender->at.tensor);
+  else if (own)
+    out->words = words_cost(p->words, &own->costs);
+  return lender || own;
+}
+
+// Finds the best deal, and the rest of its price.
+static PriceStatus find_best(Prices *p, const Point *at, const UnitCosts *units,
+                             const DealProblem *problem, const Wish *wish, Arena *a, Deal *deal,
+                             Price *out) {
+  InterlacedProblem words = {.deal = *problem};
+  bool ok, interlaced = at->kind == POINT_interlaced;
+  if (interlaced && !set_words(p, at, units, wish->lender, &words)) return PRICE_refused;
+  ok = interlaced ? interlaced_find(&words, a, deal) : deal_find(problem, a, deal);
+  if (!ok) return PRICE_unfit;
+  out->bound = deal->bound;
+  if (!interlaced && wish->limited) out->limited = is_limited(problem, deal, a);
+  if (!interlaced && wish->text) deal_improve(problem, deal, IMPROVED);
+  if (!wish->timeline) return PRICE_known;
+  if (interlaced)
+    interlaced_price(&words, deal, &out->seconds, &out->bytes);
+  else
+    ok = makespan_find(problem, deal, INFINITY, &out->seconds, &out->bytes);
+  return ok && out->bytes <= wish->memory * (1 + 1e-9) ? PRICE_known : PRICE_unfit;
+}
+
 // Prices the best deal with stages that end at such borders, and finds its text unless they are of
 // units.
-static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts *units,
-                              Borders borders, const Wish *wish, Price *out) {
+static PriceStatus price_deal(Prices *p, const Point *at, const UnitCosts *units, Borders borders,
+                              const Wish *wish, Price *out) {
   if (at->fewest && p->refuses_deals) return PRICE_refused;
   Arena *scratch = arena_new();
-  UnitCosts own = costs_between(units, borders, scratch);
+  bool interlaced = at->kind == POINT_interlaced, has_text = borders != BORDER_units;
+  UnitCosts dealt = interlaced ? units_without_words(p->words, units, scratch) : *units;
+  UnitCosts own = costs_between(&dealt, borders, scratch);
   if (at->recompute == RECOMPUTE_layer && !at->fewest) own = with_entries(&own, scratch);
   DealProblem problem = {.units = &own,
                          .kind = point_schedule(at),
@@ -147,36 +217,25 @@ static PriceStatus price_deal(const Prices *p, const Point *at, const UnitCosts 
                          .recompute = at->fewest ? at->recompute : RECOMPUTE_none,
                          .per_stage_recompute = at->fewest};
   Deal deal;
-  bool ok = deal_find(&problem, scratch, &deal), has_text = borders != BORDER_units;
-  if (ok) out->bound = deal.bound;
-  if (ok && wish->limited && is_full(&problem, &deal)) {
-    DealProblem any = problem;
-    Deal shorter;
-    any.memory = INFINITY;
-    out->limited = deal_find(&any, scratch, &shorter) && shorter.bound < LIMITED * deal.bound;
-  }
-  if (ok && wish->text && has_text) deal_improve(&problem, &deal, IMPROVED);
-  if (ok && wish->timeline)
-    ok = makespan_find(&problem, &deal, INFINITY, &out->seconds, &out->bytes) &&
-         out->bytes <= wish->memory * (1 + 1e-9);
-  has_text &= wish->timeline;
-  if (ok && has_text) {
+  Wish own_wish = *wish;
+  own_wish.text &= has_text;
+  PriceStatus status = find_best(p, at, units, &problem, &own_wish, scratch, &deal, out);
+  if (status == PRICE_known && wish->timeline && has_text) {
     Point plain = *at;
     if (at->fewest) plain.recompute = RECOMPUTE_none;
     out->plan = deal_text(point_plan(scratch, &plain), &problem, &deal, p->a);
+    if (!out->plan) status = PRICE_refused;
   }
   arena_free(scratch);
-  if (ok && has_text && !out->plan) return PRICE_refused;
-  return ok ? PRICE_known : PRICE_unfit;
+  return status;
 }
 
 // Prices a deal of units to stages.  With the timeline it is of parts of layers, or of whole ones
 // if that costs little: such a deal is in the plan's text, so the plan is built as it is priced.
 // `place` makes the others, with stages of nothing but the ends of the model, unless only texts are
 // wanted.
-static PriceStatus find_deal(const Prices *p, const Point *at, const UnitCosts *units,
-                             const Wish *wish, Price *out) {
-  if (at->kind == POINT_interlaced) return find_interlaced(p, at, units, wish->memory, out);
+static PriceStatus find_deal(Prices *p, const Point *at, const UnitCosts *units, const Wish *wish,
+                             Price *out) {
   if (at->fewest) return price_deal(p, at, units, BORDER_layers, wish, out);
   PriceStatus status = price_deal(p, at, units, BORDER_units, wish, out);
   if (status != PRICE_known || !wish->timeline || !p->deals_layers) return status;
@@ -203,21 +262,6 @@ static int dealt_units(const Prices *p, const Point *at) {
 
 bool prices_has_units(const Prices *p, const Point *at) {
   return at->stages == 1 || dealt_units(p, at) >= at->stages * at->chunks;
-}
-
-// The table of the point's plan inside of a stage. NULL: the passes refuse it.
-static const Table *table_of(Prices *p, const Point *at) {
-  Point inside = *at;
-  inside.stages = inside.chunks = 1;
-  inside.kind = POINT_1f1b;
-  inside.fewest = false;
-  const char *why;
-  int built = tables_built(p->tables);
-  TableShape shape = {point_plan(p->a, &inside), point_inside(at), at->micro_batches,
-                      RECOMPUTE_none};
-  const Table *t = tables_get(p->tables, &shape, &why);
-  if (t && tables_built(p->tables) > built) vec_push(p->a, &p->lenders, (Lender){inside, t});
-  return t;
 }
 
 static double seconds_of(const UnitCost *u) {
@@ -269,7 +313,7 @@ PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
 }
 
 PriceStatus prices_deal(Prices *p, const Point *at, double memory, Price *out) {
-  if (at->stages == 1 || at->kind == POINT_interlaced || !p->deals_layers) return PRICE_unknown;
+  if (at->stages == 1 || !p->deals_layers) return PRICE_unknown;
   Wish wish = {.memory = memory, .timeline = true, .text = true};
   return find_price(p, at, &wish, out);
 }
@@ -436,7 +480,7 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
     again = recompute_units(&p->level[at->recompute], at, &units, scratch);
   if (at->stages > 1) {
     Price price = {0};
-    Wish wish = {.memory = memory};
+    Wish wish = {.memory = memory, .lender = l};
     status = find_deal(p, at, &units, &wish, &price);
     *bound = LENT_SECONDS * price.bound;
   } else {
