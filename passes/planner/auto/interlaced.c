@@ -80,8 +80,10 @@ typedef struct State {
 // What a deal has least of, in its slowest stage.
 typedef enum Least { LEAST_both, LEAST_backward } Least;
 
-static Held interlaced_holds(const DealProblem *p, int stage) {
-  return (Held){fmin(2.0 * (p->stages - stage) - 1, (double)p->micro_batches), 0};
+// Micro-batches that a stage holds at most. Weight gradients are part of its backward.
+static StagedHeld interlaced_holds(const DealProblem *p, int stage) {
+  int held = (int)fmin(2.0 * (p->stages - stage) - 1, (double)p->micro_batches);
+  return (StagedHeld){held, held, 1};
 }
 
 // Finds the deal with the least of the slowest stage, of those in which each stage takes `forward`
@@ -171,7 +173,7 @@ static Most most_of(const DealProblem *p, const Deal *d, Arena *a) {
 static double deal_bytes(const InterlacedProblem *p, const Deal *d, int stage, Arena *a) {
   PipelineCost c = deal_cost(&p->deal, d, a);
   const StageCost *x = &c.at[stage];
-  double looping = interlaced_holds(&p->deal, stage).before * x->kept;
+  double looping = interlaced_holds(&p->deal, stage).kept * x->kept;
   looping += fmax(x->working, p->words.working);
   return x->lasting + p->words.lasting + fmax(looping, x->updating);
 }
