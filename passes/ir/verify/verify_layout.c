@@ -32,12 +32,14 @@ static bool has_no_layout(const Value *v, Diag *d) {
   return !v->layout || wrong(v, "has a layout before the module is sharded", d);
 }
 
-static bool has_layout(const Value *v, Diag *d) {
+// `*io_known` is a mesh of the module, that of the value before, or NULL: most values are on it.
+static bool has_layout(const Value *v, const Mesh **io_known, Diag *d) {
   const Module *m = v->graph->module;
   if (!v->layout) return wrong(v, "has no layout", d);
-  const Mesh *of = m->meshes;
+  const Mesh *of = *io_known == v->layout->mesh ? *io_known : m->meshes;
   while (of && of != v->layout->mesh)
     of = of->next;
+  *io_known = of;
   bool known = of || (!v->layout->mesh && !m->meshes);
   if (!known || v->layout->n_axes != n_axes(v->layout->mesh))
     return wrong(v, "has a layout that is not of a mesh of the module", d);
@@ -64,6 +66,12 @@ static bool has_layout(const Value *v, Diag *d) {
     if (m->phase < PHASE_local && v->type->dim[sbp.dim] % parts[sbp.dim] != 0)
       return wrong(v, "has a dimension that its layout cannot split", d);
   }
+  return true;
+}
+
+static bool have_layouts(Value *const *v, int n, const Mesh **io_known, Diag *d) {
+  for (int i = 0; i < n; i++)
+    if (!has_layout(v[i], io_known, d)) return false;
   return true;
 }
 
@@ -312,9 +320,10 @@ bool verify_sharded(const Graph *g, Diag *d) {
   const Value *one = g->first ? g->first->out[0] : NULL;
   if (!g->entry && !(body && one && one->layout)) return true;
   Arena *a = arena_new();
-  bool ok = each_value(g->params, g->n_params, has_layout, d);
+  const Mesh *known = NULL;
+  bool ok = have_layouts(g->params, g->n_params, &known, d);
   for (const Op *op = g->first; ok && op; op = op->next)
-    ok = each_value(op->out, op->n_out, has_layout, d) && check_op(op, phase >= PHASE_local, a, d);
+    ok = have_layouts(op->out, op->n_out, &known, d) && check_op(op, phase >= PHASE_local, a, d);
   arena_free(a);
   return ok;
 }
