@@ -367,17 +367,29 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   if (before.tier == TIER_bound && status == PRICE_known && !auto_is_small(s)) add_fewest(s, i);
 }
 
+// Whether the point lacks no memory by its tables.
+static bool may_fit(const AutoSearch *s, const Point *at) {
+  for (int i = 0; i < s->points.n; i++)
+    if (point_equal(&s->points.at[i].at, at))
+      return !s->points.at[i].out && !s->points.at[i].dropped;
+  return false;
+}
+
 // Compiles the best plan with the stages of `place`, too, if its text has stages of auto: units of
-// `place` are single products, so they may be more even.
+// `place` are single products, so they may be more even, or fit without recomputation.
 static void build_placed(AutoSearch *s, Candidates *all) {
   const Candidate *best = auto_best_of_space(s, all);
   for (int i = 0; best && i < s->points.n; i++) {
     const Priced *p = &s->points.at[i];
-    if (!p->built || !p->plan || p->at.fewest || !str_equal(p->plan, best->plan) ||
-        p->at.micro_batches != best->micro_batches || is_tried(all, &p->at))
+    Point at = p->at;
+    at.fewest = false;
+    if (p->at.fewest) at.recompute = RECOMPUTE_none;
+    if (!p->built || !p->plan || !str_equal(p->plan, best->plan) ||
+        p->at.micro_batches != best->micro_batches || is_tried(all, &at))
       continue;
-    Candidate c = {.plan = point_plan(s->a, &p->at), .ranks = s->o->ranks};
-    c.micro_batches = p->at.micro_batches;
+    if (p->at.fewest && !may_fit(s, &at)) continue;
+    Candidate c = {.plan = point_plan(s->a, &at), .ranks = s->o->ranks};
+    c.micro_batches = at.micro_batches;
     c.worth = least_fitting(all);
     c.priced = p->seconds;
     make_plan(s, &c, all);
