@@ -9,7 +9,8 @@
 // group takes the place of the earlier one, and the ops that the walk met come before it.
 //
 // Most far walks end at such a path, as from a gate's backward to its forward, through all layers
-// between them. A tree of the graph's ops tells of many of these paths without a walk.
+// between them. A tree of the graph's ops tells of these paths: some op near the gate is above the
+// backward.
 //
 // A cast from 16 bits joins its reader first, and the producer of its operand only if that reader
 // does. Then sums join, and last groups of few points with results that only leave the graph, such
@@ -219,25 +220,47 @@ static bool is_below(const FuseGroups *f, const Op *top, const Op *op) {
   return number >= from->number && number < from->number + from->size;
 }
 
-// Whether a path of the tree leads from a reader of group `a` outside of both to an op that group
-// `b` reads. A walk from there would meet `a`, or a member on the way: no op on the path is before
-// `a`.
-static bool has_path(const FuseGroups *f, const Group *a, const Group *b) {
-  enum { MOST_READERS = 32 }; // of a value
-  for (int m = 0; m < a->member.n; m++) {
-    int n = 0;
-    for_each_use(u, a->member.at[m]->out[0]) {
-      const Op *top = u->user;
-      if (n++ == MOST_READERS) break;
-      if (!top || group_of(f, top) == a || group_of(f, top) == b) continue;
-      for (int k = 0; k < b->member.n; k++) {
-        const Op *op = b->member.at[k];
-        for (int i = 0; i < op->n_in; i++) {
-          Value *v = op->in[i].value;
-          if (v->def && is_below(f, top, v->def) && !is_inner(f, v, a, b)) return true;
-        }
-      }
+// The ops that read a group, and those after them.
+enum { MOST_READERS = 256, MOST_OPERANDS = 32 };
+typedef struct Readers {
+  const Op *op[MOST_READERS];
+  int n;
+  uint32_t last; // the largest id of an op of the path
+} Readers;
+
+// Adds the readers of a value outside of both groups, each once, up to the last.
+static void add_readers(FuseGroups *f, const Value *v, const Group *a, const Group *b, Readers *r) {
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (r->n == MOST_READERS) return;
+    if (!op || op->id > r->last || group_of(f, op) == a || group_of(f, op) == b) continue;
+    if (f->reader[op->id] == f->stamp) continue;
+    f->reader[op->id] = f->stamp;
+    r->op[r->n++] = op;
+  }
+}
+
+// Whether a path leads from group `a` to an op that group `b` reads: through some readers of `a`
+// outside of both, and then down the tree. A walk would meet `a`, or a member on the way, as no op
+// on the path is before `a`.
+static bool has_path(FuseGroups *f, const Group *a, const Group *b) {
+  const Op *operand[MOST_OPERANDS];
+  Readers r = {.n = 0};
+  int n = 0;
+  for (int m = 0; m < b->member.n; m++)
+    for (int i = 0; i < b->member.at[m]->n_in && n < MOST_OPERANDS; i++) {
+      Value *v = b->member.at[m]->in[i].value;
+      if (!v->def || is_inner(f, v, a, b)) continue;
+      operand[n++] = v->def;
+      if (v->def->id > r.last) r.last = v->def->id;
     }
+  for (int m = 0; m < a->member.n; m++)
+    add_readers(f, a->member.at[m]->out[0], a, b, &r);
+  for (int i = 0; i < r.n; i++) {
+    for (int k = 0; k < n; k++)
+      if (is_below(f, r.op[i], operand[k])) return true;
+    for (int k = 0; k < r.op[i]->n_out; k++)
+      add_readers(f, r.op[i]->out[k], a, b, &r);
   }
   return false;
 }
@@ -245,9 +268,9 @@ static bool has_path(const FuseGroups *f, const Group *a, const Group *b) {
 // Whether a joint group would depend on itself; if not, f->visited has the nodes between the two
 // groups on which they depend.
 static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
+  enum { FAR = 64 }; // ops of a walk that are enough to look for a path in the tree
   int64_t at_a = f->places[a->node].label, at_b = f->places[b->node].label;
   Walk w = {.f = f, .a = a, .b = b, .first = at_a < at_b ? at_a : at_b};
-  if (at_a < at_b ? has_path(f, a, b) : has_path(f, b, a)) return true;
   f->stamp++;
   f->pending.n = f->visited.n = 0;
   // The walk starts at operands from outside, and at ops with earlier orders.
@@ -264,7 +287,12 @@ static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
     }
   }
   // A path from the one to the other group through ops of others is a cycle.
+  bool is_far = false;
   while (f->pending.n > 0) {
+    if (!is_far && f->visited.n > FAR) {
+      is_far = true;
+      if (at_a < at_b ? has_path(f, a, b) : has_path(f, b, a)) return true;
+    }
     const Op *op = f->op[f->pending.at[--f->pending.n]];
     const Group *g = f->group[op->id];
     for (int m = 0; m < (g ? g->member.n : 1); m++)
@@ -541,6 +569,7 @@ FuseGroups *fuse_groups_find(Graph *g, bool each, Arena *scratch) {
                     op->next ? op->next->id : g->n_ops};
   }
   f->tree = tree_new(g, scratch);
+  f->reader = arena_array(scratch, uint32_t, g->n_ops);
   // Ops with orders are a chain.
   Op *last = NULL;
   f->before = arena_array(f->scratch, Op *, f->n_ops);

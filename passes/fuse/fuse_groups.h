@@ -54,6 +54,7 @@ typedef struct FuseGroups {
   FusePlace *places;     // by op id; those of ops in a group, but one, are out of use
   FuseTree *tree;        // by op id
   uint32_t *seen, stamp; // by op id, for walks
+  uint32_t *reader;      // likewise, for the readers of a group
   Vec(uint32_t) pending; // nodes
   Vec(FuseVisit) visited;
   int64_t n_visited; // of all walks
