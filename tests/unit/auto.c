@@ -615,15 +615,19 @@ static int count_wrong_loans(Problem *p, const Module *m, const ChooseOptions *o
   for (int i = 0; i < points.n; i++) {
     const Point *at = &points.at[reverse ? points.n - 1 - i : i];
     int from = -1;
-    double bound;
+    double bound, quick, least, any_order;
     Price own;
     bool borrows = prices_borrow(prices, at, &from, &bound) == PRICE_known;
     if (prices_find(prices, at, false, &own) != PRICE_known || !borrows) continue;
     ++*n_borrowed;
-    if (bound <= own.bound) continue;
+    // The bounds of its work are below its own, too.
+    if (!prices_quick(prices, at, &quick)) quick = 0;
+    if (!prices_least(prices, at, &least, &any_order)) least = any_order = 0;
+    least = fmax(least, any_order) * (1 - 1e-9);
+    if (bound <= own.bound && quick <= own.bound && least <= own.bound) continue;
     wrong++;
-    print_message("%s in %d: borrowed %.9f s, its own %.9f\n", point_plan(p->a, at),
-                  (int)at->micro_batches, bound, own.bound);
+    print_message("%s in %d: borrowed %.9f s, of its work %.9f and %.9f, its own %.9f\n",
+                  point_plan(p->a, at), (int)at->micro_batches, bound, quick, least, own.bound);
   }
   prices_free(prices);
   return wrong;

@@ -318,10 +318,24 @@ static bool lacks_memory(AutoSearch *s, int i) {
              auto_price(s, &s->points.at[most].at, true).status == PRICE_unfit;
 }
 
+// Gives a point with stages a bound by its work, before a deal is found, and puts it back. False:
+// it has none.
+static bool add_quick(AutoSearch *s, int i) {
+  Priced *p = &s->points.at[i];
+  p->quick = true;
+  if (!s->prices || auto_is_small(s) || auto_is_hopeless(s, &p->at) ||
+      !prices_quick(s->prices, &p->at, &p->work))
+    return false;
+  p->tabled = p->work;
+  heap_push(s, i);
+  return true;
+}
+
 // Gives a point its number of the next tier, or a nearer one of borrowed costs, and puts it back;
 // or drops it.
 static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   Priced *p = &s->points.at[i];
+  if (!p->quick && add_quick(s, i)) return;
   const Priced before = *p;
   PointPrice price = {.status = PRICE_unknown, .seconds = p->seconds, .plan = p->plan};
   Tier to = TIER_borrowed;

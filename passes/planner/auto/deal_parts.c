@@ -59,6 +59,16 @@ double least_with_waits(const Dealer *d, UnitWaits *unit, double mean) {
   return low;
 }
 
+double deal_quick(const DealProblem *p) {
+  Arena *scratch = arena_new();
+  Dealer d = dealer_new(p, scratch);
+  double largest = 0;
+  for (int u = 0; u < d.n; u++)
+    largest = fmax(largest, work_before(&d, u + 1) - work_before(&d, u));
+  arena_free(scratch);
+  return fmax(deal_least(p).seconds, (double)p->micro_batches * largest);
+}
+
 DealLeast deal_least(const DealProblem *p) {
   Arena *scratch = arena_new();
   Dealer d = dealer_new(p, scratch);

@@ -54,7 +54,7 @@ bool auto_is_small(const AutoSearch *s) {
 double auto_key(const AutoSearch *s, const Priced *p) {
   bool corrects = p->tier == TIER_priced || (p->tier > TIER_bound && !auto_is_small(s));
   double seconds = corrects ? auto_corrected(s, &p->at, p->seconds) : p->seconds;
-  return fmax(seconds, p->bound.seconds);
+  return fmax(fmax(seconds, p->work), p->bound.seconds);
 }
 
 PointPrice auto_estimate(const AutoSearch *s, const Point *p) {

@@ -36,8 +36,10 @@ typedef struct Priced {
   double bytes;     // of its price; 0: it says none
   const char *plan; // of its price; NULL: the point's own
   double estimate;  // seconds, if the search hurries; 0: it was added since
+  double work;      // seconds of its work, by the table of another point; 0: none says
   double tabled;    // seconds that no plan of it is below, by tables; 0: none says
   int lender;       // the table that it borrowed from; -1: none
+  bool quick;       // `work` was asked for
   bool out;         // the bound proves that it lacks memory
   bool dropped;     // it lacks memory, or is refused, by tables or an estimate
   bool unfit;       // it lacks memory by its own table

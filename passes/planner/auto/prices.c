@@ -462,6 +462,28 @@ static double bound_parts(const Prices *p, const Lender *l, const Point *at) {
   return LENT_SECONDS * fmax(mean, waits);
 }
 
+bool prices_quick(Prices *p, const Point *at, double *bound) {
+  if (at->stages == 1 || at->kind == POINT_interlaced || !prices_has_units(p, at)) return false;
+  int i = need_lender(p, at, -1);
+  if (i < 0) return false;
+  const Lender lender = p->lenders.at[i];
+  if (at->recompute > RECOMPUTE_none && !find_level(p, at->recompute, &lender)) return false;
+  Arena *scratch = arena_new();
+  UnitCosts units = borrow_costs(&lender, at, p->work, p->o->cluster, scratch);
+  if (at->recompute > RECOMPUTE_none)
+    recompute_units(&p->level[at->recompute], at, &units, scratch);
+  DealProblem problem = {.units = &units,
+                         .kind = point_schedule(at),
+                         .stages = at->stages,
+                         .chunks = at->chunks,
+                         .micro_batches = p->work->batches * at->micro_batches,
+                         .memory = INFINITY,
+                         .per_stage_recompute = at->fewest};
+  *bound = LENT_SECONDS * deal_quick(&problem);
+  arena_free(scratch);
+  return true;
+}
+
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
   int before = *from, i = need_lender(p, at, before);
   if (i < 0 || i == before) return PRICE_unknown;

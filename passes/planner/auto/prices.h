@@ -66,6 +66,10 @@ bool prices_least(Prices *p, const Point *at, double *seconds, double *any_order
 // *from.
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound);
 
+// A lower bound of a point with stages by the same table, of its work alone: found at once. False:
+// there is none.
+bool prices_quick(Prices *p, const Point *at, double *bound);
+
 // The part of kept bytes that a level of recomputation leaves; 0: it is not known yet.
 double prices_level_part(const Prices *p, RecomputeLevel level);
 
