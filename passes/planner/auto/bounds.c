@@ -85,7 +85,7 @@ Bound bound_find(const StepWork *w, const Cluster *c, const Point *p) {
   LeastWork work = least_work(w, c, p, after);
   Bound b = {.compute = work.loop / p->stages};
   b.lasting = least_point_bytes(w, p, false);
-  b.gradients = gradient_bytes(w, p);
+  b.gradients = p->zero > 1 ? 0 : gradient_bytes(w, p);
   b.after = after / p->stages;
   b.fill = fmax(work.step - b.compute - b.after, 0);
   // One micro-batch without stages: sums run beside backward.

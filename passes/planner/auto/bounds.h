@@ -34,7 +34,7 @@ typedef struct Bound {
   double traffic;              // seconds of collectives beside these, but `after`
   double seconds;              // of a step: no plan is below
   double lasting;              // bytes of the rank with the most
-  double gradients;            // of these: summed up over several micro-batches
+  double gradients;            // of these: sums over micro-batches that replicas do not divide
 } Bound;
 
 // The step's work divided as the point says. Devices do not differ.

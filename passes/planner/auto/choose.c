@@ -145,12 +145,18 @@ static void try_factorings(const Module *model, const ChooseOptions *o, Arena *a
 static void try_savers(const Module *model, const ChooseOptions *o, Arena *a, AutoSearch *search,
                        bool cuts, Candidates *out) {
   Trials freeing = {0}, stages = {0}, last = {0};
+  // If the time is over, those that need least come first.
+  bool late = choice_is_late(o, out);
+  if (late) candidates_last(model, o, a, &last);
+  try_all(model, o, a, &last, search, out, NULL);
   if (lacks_memory(out, cuts)) candidates_freeing_activations(model, o, a, &freeing);
   try_all(model, o, a, &freeing, search, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, search, out, NULL);
-  if (lacks_memory(out, cuts)) candidates_last(model, o, a, &last);
-  try_all(model, o, a, &last, search, out, NULL);
+  if (!late && lacks_memory(out, cuts)) {
+    candidates_last(model, o, a, &last);
+    try_all(model, o, a, &last, search, out, NULL);
+  }
   try_relief(model, o, search, a, out);
 }
 

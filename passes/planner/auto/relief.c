@@ -14,7 +14,7 @@
 
 // The most variants that are compiled, a few of a model with more than MOST_OPS: each takes a
 // fraction of a second there. Then none is if the best plan so far offloads no states.
-enum { MOST_TRIED = 48, FEW_TRIED = 8, MOST_OPS = 512 };
+enum { MOST_TRIED = 48, FEW_TRIED = 16, MOST_OPS = 512 };
 
 // A base with a saver, and its next trial.
 typedef struct Variant {
