@@ -1,5 +1,5 @@
-"""--plan auto on a terminal: the progress line, and Ctrl-C, which takes the best plan so far. Without one nnaot ends with exit status
-130. nnaot-plan fit at Ctrl-C.
+"""--plan auto on a terminal: the progress line, and Ctrl-C, which takes the best plan so far. Without one nnaot ends with exit
+status 130. nnaot-plan fit at Ctrl-C.
 
 On a pseudo-terminal, the interrupt is sent as soon as the progress line has a plan that fits. Many candidates are left then, so the
 choice ends early, and the plan is compiled as always. Of several clusters, those before the interrupt are printed; the one at hand
