@@ -35,7 +35,9 @@
 // if all ranks do the same under its plan; but not if less memory would have to make it faster.
 // If such a plan needed the expected bytes in fewer micro-batches, a search that finds nothing is
 // not repeated with more memory. A search of a large model ends when its bound is
-// above the best plan so far.
+// above the best plan so far, and is then not repeated in more micro-batches, which take no less.
+// A search of a smaller space is not tried if that of a larger one proved that nothing fits, or is
+// as fast.
 //
 // Without a named plan, all searches together have one budget of work, counted instead of timed,
 // and each gets a part of the rest, so that many searches do not multiply the time. For a small
