@@ -38,6 +38,31 @@ static const char *chain(Arena *a, const int *width, int layers) {
   return squares_of(&b, layers - 1);
 }
 
+// Layers of a norm, two products and a residual sum, on sequences: x (rows, tokens, width).
+static const char *sequences(Arena *a, int tokens, int width, int layers) {
+  StrBuf b = {.arena = a};
+  const char *of = str_format(a, "f32[%d,%d,%d]", ROWS, tokens, width);
+  strbuf_addf(&b, "module \"sequences\" phase=typed\ngraph @main entry (%%h0: %s input \"x\"", of);
+  for (int i = 0; i < layers; i++)
+    strbuf_addf(&b,
+                ",\n  %%g%d: f32[%d] weight \"g%d\" train = 1, %%b%d: f32[%d] weight \"b%d\" "
+                "train = 0,\n  %%u%d: f32[%d,%d] weight \"u%d\" train = normal(0,1), "
+                "%%d%d: f32[%d,%d] weight \"d%d\" train = normal(0,1)",
+                i, width, i, i, width, i, i, width, 4 * width, i, i, 4 * width, width, i);
+  strbuf_add(&b, ") {\n");
+  for (int i = 0; i < layers; i++)
+    strbuf_addf(&b,
+                "  %%n%d, %%m%d, %%s%d = layer_norm %%h%d, %%g%d, %%b%d\n"
+                "  %%p%d = linear %%n%d, %%u%d\n  %%a%d = gelu %%p%d\n"
+                "  %%o%d = linear %%a%d, %%d%d\n  %%h%d = add %%h%d, %%o%d\n",
+                i, i, i, i, i, i, i, i, i, i, i, i, i, i, i + 1, i, i);
+  strbuf_addf(&b,
+              "  %%q = mul %%h%d, %%h%d\n  %%l = reduce_sum %%q axes=[0,1,2]\n"
+              "  return output \"loss\" %%l\n}\n",
+              layers, layers);
+  return b.at;
+}
+
 // A chain of mixtures: each row goes to one of `experts` products.
 static const char *mixtures(Arena *a, int width, int experts, int layers) {
   StrBuf b = {.arena = a};
@@ -177,6 +202,7 @@ typedef struct Brute {
   int with_experts;   // of those made
   int interlaced;     // likewise
   int recomputed;     // points that were added
+  int tensor;         // of these with tp
 } Brute;
 
 static Brute brute_force(Problem *p, const Module *m, const ChooseOptions *o, int units) {
@@ -202,7 +228,19 @@ static Brute brute_force(Problem *p, const Module *m, const ChooseOptions *o, in
   return b;
 }
 
-// Compiles the points that do not fit again, with each level of recomputation.
+// Compiles a point that was added. Returns whether it was made.
+static bool make_added(const Problem *p, const Module *m, const ChooseOptions *o,
+                       const AutoSearch *s, const Point *at, Brute *b) {
+  Candidate c = {.plan = point_plan(p->a, at), .ranks = RANKS};
+  c.micro_batches = at->micro_batches;
+  candidate_make(m, o, p->a, &c, NULL);
+  if (!c.made) return false;
+  b->broken += !holds(s, at, &c);
+  vec_push(p->a, &b->made, c);
+  return true;
+}
+
+// Compiles the points that do not fit again, with each level of recomputation, and with tp.
 static void make_recomputed(const Problem *p, const Module *m, const ChooseOptions *o, Brute *b) {
   AutoSearch *s = auto_new(m, o, p->a);
   int n = b->made.n;
@@ -214,14 +252,11 @@ static void make_recomputed(const Problem *p, const Module *m, const ChooseOptio
       continue;
     for (RecomputeLevel k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {
       at.recompute = k;
-      Candidate c = {.plan = point_plan(p->a, &at), .ranks = RANKS};
-      c.micro_batches = plain.micro_batches;
-      candidate_make(m, o, p->a, &c, NULL);
-      if (!c.made) continue;
-      b->broken += !holds(s, &at, &c);
-      b->recomputed++;
-      vec_push(p->a, &b->made, c);
+      b->recomputed += make_added(p, m, o, s, &at, b);
     }
+    if (at.inner != POINT_sp || at.tensor == 1 || at.context > 1) continue;
+    at.inner = POINT_tp;
+    b->tensor += make_added(p, m, o, s, &at, b);
   }
   auto_end(s);
 }
@@ -351,25 +386,63 @@ static void the_best_with_words_is_found(void **state) {
   }
 }
 
-static int count_units(const char *text) {
-  int n = 0;
-  for (const char *at = text; (at = strstr(at, "= linear ")); at++)
-    n++;
-  return n;
-}
-
 static int compare_bytes(const void *x, const void *y) {
   int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
   return (a > b) - (a < b);
 }
 
+// The bytes of a plan that `i` others need less than.
+static double memory_of(Arena *a, const Candidates *all, int i) {
+  int64_t *bytes = arena_array(a, int64_t, all->n);
+  for (int k = 0; k < all->n; k++)
+    bytes[k] = all->at[k].needs.peak_bytes;
+  qsort(bytes, (size_t)all->n, sizeof *bytes, compare_bytes);
+  return (double)bytes[i];
+}
+
 // A limit that some of the plans exceed.
 static double some_memory(Arena *a, const Candidates *all, unsigned *state) {
-  int64_t *bytes = arena_array(a, int64_t, all->n);
-  for (int i = 0; i < all->n; i++)
-    bytes[i] = all->at[i].needs.peak_bytes;
-  qsort(bytes, (size_t)all->n, sizeof *bytes, compare_bytes);
-  return (double)bytes[random_below(state, all->n)];
+  return memory_of(a, all, random_below(state, all->n));
+}
+
+// The same of models with sequences, in memory that some plans exceed: those with recomputation
+// have tp besides sp.
+static void the_best_with_sequences_is_found(void **state) {
+  (void)state;
+  static const struct {
+    const char *cluster, *dtype;
+    int tokens, width, layers, fit; // plans that fit without recomputation, but one
+  } model[] = {{"h100:1x4", NULL, 64, 128, 2, 0},
+               {"h100:1x4", "bf16", 256, 256, 3, 1},
+               {"a100:2x2", NULL, 128, 64, 3, 4},
+               {"cpu:1x4", NULL, 32, 256, 2, 2}};
+  for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
+    Heard *h = heard_new();
+    Problem p = {.a = arena_new(), .cluster = model[i].cluster, .dtype = model[i].dtype};
+    p.micro_batches = SLICES;
+    p.text = sequences(p.a, model[i].tokens, model[i].width, model[i].layers);
+    Module *m = module_of(&p);
+    ChooseOptions o = options(&p, h->d);
+    Brute b = brute_force(&p, m, &o, 2 * model[i].layers);
+    Cluster less = *o.cluster;
+    less.memory = p.memory = memory_of(p.a, &b.made, model[i].fit);
+    o.cluster = &less;
+    o.limited = true;
+    make_recomputed(&p, m, &o, &b);
+    assert_true(b.tensor > 0);
+    assert_int_equal(b.broken, 0);
+    assert_true(is_best(&p, m, &o, &b));
+    module_free(m);
+    arena_free(p.a);
+    heard_free(h);
+  }
+}
+
+static int count_units(const char *text) {
+  int n = 0;
+  for (const char *at = text; (at = strstr(at, "= linear ")); at++)
+    n++;
+  return n;
 }
 
 static bool is_asked_enough(void *context) {
@@ -805,6 +878,7 @@ TEST_GROUP(auto) {
       cmocka_unit_test(the_best_of_all_points_is_found),
       cmocka_unit_test(the_best_with_experts_is_found),
       cmocka_unit_test(the_best_with_words_is_found),
+      cmocka_unit_test(the_best_with_sequences_is_found),
       cmocka_unit_test(choices_end_within_a_compilation),
       cmocka_unit_test(searches_show_progress),
       cmocka_unit_test(least_bytes_hold_with_savers),

@@ -48,6 +48,7 @@ typedef struct Priced {
   bool skipped;     // its key was too large by the errors so far
   bool dealt_again; // as its first deal did not fit when it was built
   bool recomputed;  // points with its layers recomputed were added
+  bool has_tensor;  // the same with tp instead of sp was added
 } Priced;
 
 // By how much a plan without stages differed from its price, by tables.
@@ -69,6 +70,7 @@ struct AutoSearch {
   double err; // by how much plans were faster than their price
   Vec(WholeError) whole;
   Kept kept;        // the best that was built
+  bool sequences;   // of the model's features
   bool goes_first;  // before candidates without stages
   bool hurries;     // the time is over: the first plan that fits is the result
   double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
