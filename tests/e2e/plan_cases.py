@@ -161,6 +161,8 @@ PLANS = [
     ("pp_interlaced=2,tp=2", ["t5", "gpt_tied"], [4], ["--micro-batches", 4, *SLOW], [MOVE, SUM]),  # routes over a cluster
     ("pp_interlaced=2,zero1=2", ["gpt_tied"], [4], ["--micro-batches", 4], [MOVE, SUM, SCATTER, GATHER]),
     ("pp_interlaced=4,tp=2", ["t5"], [8], ["--micro-batches", 8], [MOVE, SUM]),
+    # Each rank has the gradients of its tokens, and the gradient of its part of the table.
+    ("pp_interlaced=2,sp=2", ["t5"], [4], ["--micro-batches", 4], [MOVE, SUM, SCATTER, GATHER]),
     (SIDE_BRANCH, ["t5"], [2], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interleaved", ["t5"], [4, 2], ["--micro-batches", 8], [MOVE]),
     (THREE_CHUNKS, ["gpt", "moe", "t5"], [2, 4], ["--micro-batches", 8], [MOVE]),
