@@ -345,12 +345,13 @@ static bool lacks_memory(AutoSearch *s, int i) {
 }
 
 // Gives a point with stages a bound by its work, before a deal is found, and puts it back. False:
-// it has none.
+// it has none, or adds a point that recomputes fewer layers, which takes less.
 static bool add_quick(AutoSearch *s, int i) {
   Priced *p = &s->points.at[i];
   p->quick = true;
-  if (!s->prices || auto_is_small(s) || auto_is_hopeless(s, &p->at) ||
-      !prices_quick(s->prices, &p->at, &p->work))
+  bool adds_fewest = p->at.recompute > RECOMPUTE_none && !p->at.fewest && p->at.chunks == 1;
+  if (!s->prices || (adds_fewest && prices_have_deals(s->prices))) return false;
+  if (auto_is_small(s) || auto_is_hopeless(s, &p->at) || !prices_quick(s->prices, &p->at, &p->work))
     return false;
   p->tabled = p->work;
   heap_push(s, i);
