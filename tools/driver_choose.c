@@ -264,13 +264,15 @@ static void say_certificate(Arena *a, const Certificate *c, const char *plan,
                             int64_t micro_batches) {
   if (!c->points || c->best <= 0 || c->bound <= 0) return;
   double least = c->priced > 0 && c->priced < c->best ? c->priced : c->best;
-  fprintf(stderr, "%s in %" PRId64 " micro-batch%s: %.4g ms; of %d points of the space ", plan,
+  fprintf(stderr, "%s in %" PRId64 " micro-batch%s: %.4g ms; of %d points of the space", plan,
           micro_batches, micro_batches == 1 ? "" : "es", 1e3 * c->best, c->points);
-  if (c->recomputed) fprintf(stderr, "and %d with recomputation ", c->recomputed);
+  if (c->recomputed)
+    fprintf(stderr, "%s %d with recomputation", c->offloaded ? "," : " and", c->recomputed);
+  if (c->offloaded) fprintf(stderr, " and %d with offloaded states", c->offloaded);
   if (c->unpriced)
-    fprintf(stderr, "%d that may be better have no price, ", c->unpriced);
+    fprintf(stderr, " %d that may be better have no price, ", c->unpriced);
   else
-    fprintf(stderr, "none is priced %s, ",
+    fprintf(stderr, " none is priced %s, ",
             say_better(a, round(1e3 * (1 - least / c->best)) / 10, 1));
   double gap = ceil(100 * (1 - c->bound / c->best));
   double tabled = ceil(100 * (1 - c->tabled / c->best));

@@ -36,8 +36,6 @@
 #include "offload.h"
 #include "pass.h"
 
-enum { AT_ONCE = 3 }; // pieces resident on the device
-
 // An offloaded parameter.
 typedef struct Away {
   Value *param, *new; // with its new value
@@ -86,7 +84,7 @@ bool offload_wants_early(const Graph *g) {
     int64_t away = bytes_away(op);
     if (away > most) most = away;
   }
-  return most > 0 && gradients > AT_ONCE * most;
+  return most > 0 && gradients > OFFLOAD_AT_ONCE * most;
 }
 
 // -- Offloaded parameters ----------------------------------------------------------------------

@@ -1,9 +1,13 @@
-// An estimate by the pass offload for other passes.
+// Estimates by the pass offload for other passes.
 
 #ifndef OFFLOAD_H
 #define OFFLOAD_H
 
 #include "ir/graph.h"
+
+// Pieces of offloaded states that are on the device at a time, at most, each no larger than those
+// of the largest update.
+enum { OFFLOAD_AT_ONCE = 3 };
 
 // Whether updating offloaded parameters in backward reduces the memory of a rank: the gradients of
 // all weights exceed the states that are on the device at a time. For use before the pass.

@@ -240,7 +240,8 @@ static bool make_added(const Problem *p, const Module *m, const ChooseOptions *o
   return true;
 }
 
-// Compiles the points that do not fit again, with each level of recomputation, and with tp.
+// Compiles the points that do not fit again, with each level of recomputation, with states in
+// host memory, and with tp.
 static void make_recomputed(const Problem *p, const Module *m, const ChooseOptions *o, Brute *b) {
   AutoSearch *s = auto_new(m, o, p->a);
   int n = b->made.n;
@@ -250,11 +251,13 @@ static void make_recomputed(const Problem *p, const Module *m, const ChooseOptio
     if (needs_fit(&plain.needs, o->cluster) ||
         !point_of_plan(plain.plan, RANKS, plain.micro_batches, &at))
       continue;
-    for (RecomputeLevel k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {
-      at.recompute = k;
+    for (int k = 1; k < 2 * N_RECOMPUTE_LEVELS; k++) {
+      at.recompute = (RecomputeLevel)(k % N_RECOMPUTE_LEVELS);
+      at.offload = k / N_RECOMPUTE_LEVELS;
       b->recomputed += make_added(p, m, o, s, &at, b);
     }
     if (at.inner != POINT_sp || at.tensor == 1 || at.context > 1) continue;
+    at.offload = false;
     at.inner = POINT_tp;
     b->tensor += make_added(p, m, o, s, &at, b);
   }
@@ -825,6 +828,7 @@ static void texts_of_points_are_read_back(void **state) {
     for (int i = 0; i < points.n; i++) {
       Point *p = &points.at[i], q;
       p->recompute = (RecomputeLevel)(i % N_RECOMPUTE_LEVELS);
+      p->offload = i / N_RECOMPUTE_LEVELS % 2;
       const char *plan = point_plan(a, p);
       if (!point_of_plan(plan, 48, p->micro_batches, &q) || !point_equal(p, &q))
         fail_msg("%s", plan);
@@ -855,7 +859,8 @@ static void texts_of_points_are_read_back(void **state) {
                                      "recompute",     "dp=24,recompute=2",
                                      "recompute:2=1", "dp,recompute=1,recompute_attention=1",
                                      "dp,pp=2",       "sp=4,dp=12",
-                                     "zero1=24,pp"};
+                                     "zero1=24,pp",   "dp,offload=2",
+                                     "dp,offload:2=1"};
   for (size_t i = 0; i < sizeof none / sizeof *none; i++)
     assert_false(point_of_plan(none[i], 48, 1, &q));
   assert_true(plan_numbers("zero1,pp=2", 48, 4, &q));
@@ -871,6 +876,7 @@ static void texts_of_points_are_read_back(void **state) {
   assert_true(point_of_plan("pp=4,recompute_attention=1,sp", 48, 2, &q));
   assert_int_equal(q.recompute, RECOMPUTE_attention);
   assert_int_equal(q.tensor, 12);
+  assert_true(point_of_plan("zero1=12,sp=4,offload=1", 48, 2, &q) && q.offload);
 }
 
 TEST_GROUP(auto) {

@@ -247,22 +247,44 @@ static UnitCosts random_units(Arena *a, Random *r, int n, bool same_hops) {
                      .tied_lasting = below(r, 2) * part(r)};
 }
 
+// Layers of a unit each, with states that may be in host memory.
+static void add_states(UnitCosts *units, Arena *a, Random *r) {
+  UnitCost *at = arena_array(a, UnitCost, units->n);
+  for (int i = 0; i < units->n; i++) {
+    at[i] = units->at[i];
+    at[i].layer = i + 1;
+    at[i].away = at[i].lasting * part(r);
+    at[i].moves = 10 * at[i].away * part(r);
+    at[i].piece = at[i].away * part(r);
+    at[i].updating = 0.5 * part(r);
+  }
+  units->at = at;
+}
+
 // Bytes of a stage, from the definition.
 static double stage_bytes(const DealProblem *p, int stage, int first, int last, int recomputed,
-                          RecomputeLevel level) {
+                          RecomputeLevel level, int offloaded) {
   double held = staged_held(p->kind, p->stages, (int)p->micro_batches, stage);
-  double lasting = 0, kept = 0, working = 0;
+  double lasting = 0, kept = 0, working = 0, updating = 0, away = 0, piece = 0;
   for (int u = first; u < last; u++) {
     const UnitCost *x = &p->units->at[u];
     RecomputeLevel own = u - first < recomputed ? level : RECOMPUTE_none;
     lasting += x->lasting;
     kept += x->kept[own];
+    updating += x->updating;
+    if (u - first >= offloaded) continue;
+    away += x->away;
+    piece = fmax(piece, x->piece);
+  }
+  for (int u = first; u < last; u++) {
+    const UnitCost *x = &p->units->at[u];
     // Any of the stage may be the one whose activations are in memory again.
     RecomputeLevel any = recomputed ? level : RECOMPUTE_none;
     working = fmax(working, fmax(x->working[0], x->working[1] + x->kept[0] - x->kept[any]));
   }
   if (first > 0 && last == p->units->n) lasting += p->units->tied_lasting;
-  return lasting + held * kept + working;
+  // Three of the largest updates are on the device, or all.
+  return lasting - away + fmax(held * kept + working, updating + fmin(3 * piece, away));
 }
 
 typedef struct Trial {
@@ -273,7 +295,8 @@ typedef struct Trial {
   double slowest; // of deals to devices with several stages: the least work of the slowest stage
 } Trial;
 
-// All deals, and all numbers of recomputed units at each level.
+// All deals, and all numbers of recomputed units at each level, and of those with states in host
+// memory.
 static void try_from(Trial *t, int stage) {
   const DealProblem *p = t->p;
   Deal *d = &t->deal;
@@ -295,8 +318,11 @@ static void try_from(Trial *t, int stage) {
         if (!k && level && p->per_stage_recompute) continue;
         d->level[stage] = (RecomputeLevel)level;
         d->recomputed[stage] = k;
-        if (stage_bytes(p, stage, first, last, k, (RecomputeLevel)level) <= p->memory)
-          try_from(t, stage + 1);
+        for (int o = 0; o <= (p->offload ? last - first : 0); o++) {
+          d->offloaded[stage] = o;
+          if (stage_bytes(p, stage, first, last, k, (RecomputeLevel)level, o) <= p->memory)
+            try_from(t, stage + 1);
+        }
       }
   }
 }
@@ -339,7 +365,8 @@ static double try_all(const DealProblem *p, Arena *a) {
   t.deal = (Deal){.n = p->stages,
                   .first = arena_array(a, int, p->stages + 1),
                   .level = arena_array(a, RecomputeLevel, p->stages),
-                  .recomputed = arena_array(a, int, p->stages)};
+                  .recomputed = arena_array(a, int, p->stages),
+                  .offloaded = arena_array(a, int, p->stages)};
   try_from(&t, 0);
   return t.best;
 }
@@ -362,9 +389,11 @@ static void check_deal(const DealProblem *p, Arena *a, bool exact, int *fitting)
   PipelineCost c = deal_cost(p, &d, a);
   double seconds, peak, bound = makespan_bound(&c);
   for (int i = 0; i < d.n; i++)
-    assert_true(stage_bytes(p, i, d.first[i], d.first[i + 1], d.recomputed[i], d.level[i]) <=
-                p->memory * (1 + 1e-6));
+    assert_true(stage_bytes(p, i, d.first[i], d.first[i + 1], d.recomputed[i], d.level[i],
+                            d.offloaded[i]) <= p->memory * (1 + 1e-6));
   assert_true(d.first[0] == 0 && d.first[d.n] == p->units->n);
+  // Of states in host memory and recomputation, a stage of it takes the least seconds in sum.
+  exact = exact && !p->offload;
   assert_true(d.bound <= bound * (1 + 1e-9) && (!exact || bound <= d.bound * (1 + 1e-9)));
   assert_true(makespan_find(p, &d, INFINITY, &seconds, &peak) && seconds >= bound * (1 - 1e-9));
   assert_true(peak <= p->memory * (1 + 1e-6));
@@ -420,6 +449,26 @@ static void stages_recompute_as_little_as_fits(void **state) {
   assert_true(fitting > 100 && fitting < 200);
 }
 
+static void stages_offload_as_little_as_fits(void **state) {
+  Random r = {7};
+  int fitting = 0, without = 0;
+  (void)state;
+  for (int i = 0; i < 200; i++) {
+    Arena *a = arena_new();
+    UnitCosts u = random_units(a, &r, 1 + below(&r, 6), i % 2);
+    DealProblem p = random_problem(&r, &u, 3);
+    Deal d;
+    p.memory *= 0.7;
+    p.per_stage_recompute = below(&r, 2);
+    add_states(&u, a, &r);
+    without += deal_find(&p, a, &d);
+    p.offload = OFFLOAD_fewest;
+    check_deal(&p, a, i % 2, &fitting);
+    arena_free(a);
+  }
+  assert_true(fitting > without + 10 && fitting < 200);
+}
+
 // With several stages per device a deal need not be the best; none is below its bound, and those
 // with a complete order need the bytes that they say.
 static void deals_of_chunks_are_above_their_bound(void **state) {
@@ -444,7 +493,8 @@ static void deals_of_chunks_are_above_their_bound(void **state) {
     t.deal = (Deal){.n = n,
                     .first = arena_array(a, int, n + 1),
                     .level = arena_array(a, RecomputeLevel, n),
-                    .recomputed = arena_array(a, int, n)};
+                    .recomputed = arena_array(a, int, n),
+                    .offloaded = arena_array(a, int, n)};
     bool found = deal_find(&p, a, &d);
     if (n <= u.n) try_chunks(&t, 0);
     if (found) {
@@ -480,7 +530,12 @@ static void parts_of_units_wait_for_each_other(void **state) {
   for (int i = 0; i < N; i++)
     unit[i] = (UnitCost){.forward = 1, .backward = 2, .weight_grad = 1, .sums = 0.5};
   UnitCosts u = {.n = N, .at = unit};
-  DealProblem p = {&u, STAGED_1f1b, STAGES, 1, SLICES, INFINITY, RECOMPUTE_none, false};
+  DealProblem p = {.units = &u,
+                   .kind = STAGED_1f1b,
+                   .stages = STAGES,
+                   .chunks = 1,
+                   .micro_batches = SLICES,
+                   .memory = INFINITY};
   // 12 seconds of a micro-batch. In a step of V seconds the first stage has 12 - V / 8 at least:
   //     V = 12 * 8 / 2 + (12 - V / 8) / 2
   DealLeast least = deal_least(&p);
@@ -732,6 +787,7 @@ TEST_GROUP(deal) {
       cmocka_unit_test(bounds_of_equal_stages_are_exact),
       cmocka_unit_test(deals_are_the_best),
       cmocka_unit_test(stages_recompute_as_little_as_fits),
+      cmocka_unit_test(stages_offload_as_little_as_fits),
       cmocka_unit_test(deals_of_chunks_are_above_their_bound),
       cmocka_unit_test(parts_of_units_wait_for_each_other),
       cmocka_unit_test(peaks_are_those_of_timelines),

@@ -10,6 +10,7 @@
 #include "evaluate.h"
 #include "exclusion.h"
 #include "pipelines.h"
+#include "planner/plan/plan.h"
 #include "priced_points.h"
 #include "space.h"
 
@@ -69,15 +70,22 @@ static void heap_order(AutoSearch *s) {
     heap_push(s, s->heap[k]);
 }
 
-// The time is over, and no plan fits yet: the points are compiled in the order of their estimates,
-// those first that fit by these. Points with recomputation that are added follow theirs.
-static void hurry(AutoSearch *s) {
+// The place of a point in a hurry: those that fit by estimates are first, then others, and those
+// with states in host memory.
+static double hurried(const AutoSearch *s, const Point *at) {
   enum { UNFIT = 1000 }; // times
+  PointPrice e = auto_estimate(s, at);
+  bool likely = e.status == PRICE_known && !at->offload;
+  return likely ? e.seconds : UNFIT * e.seconds;
+}
+
+// The time is over, and no plan fits yet: the points are compiled in the order of their estimates.
+// Points with recomputation that are added follow theirs.
+static void hurry(AutoSearch *s) {
   s->hurries = true;
   for (int i = 0; i < s->n_heap; i++) {
     Priced *p = &s->points.at[s->heap[i]];
-    PointPrice e = auto_estimate(s, &p->at);
-    p->estimate = e.status == PRICE_known ? e.seconds : UNFIT * e.seconds;
+    p->estimate = hurried(s, &p->at);
   }
   heap_order(s);
 }
@@ -99,6 +107,48 @@ StepWork *auto_find_work(const Module *model, const ChooseOptions *o, Arena *a) 
 static double expert_share(const StepWork *w, const ModelFeatures *f) {
   double trained = w->gradients / dtype_bytes[DT_f32];
   return trained > f->expert_weights ? f->expert_weights / trained : 1;
+}
+
+// Whether the point may have states in host memory. With stages and one micro-batch it has none, as
+// tables of a stage have updates in backward; nor with chunks, which have no deals in plans' texts.
+// Replicas divide states first: those of ZeRO-1, and of ZeRO-3, which leaves the least.
+static bool may_offload(const AutoSearch *s, const Point *p) {
+  bool states = s->work->states > 0 || s->work->narrow;
+  if (!s->prices || !states || p->offload || p->chunks > 1 || p->kind == POINT_interlaced ||
+      (p->replicas > 1 && p->zero != 1 && p->zero != 3))
+    return false;
+  if (p->stages == 1) return true;
+  return prices_have_deals(s->prices) && step_slices(s->work, p->micro_batches) > 1;
+}
+
+static void add_offloaded(AutoSearch *s, const Point *plain, RecomputeLevel level) {
+  Point at = *plain;
+  at.recompute = level;
+  at.offload = true;
+  at.fewest = at.stages > 1;
+  Priced p = {.at = at, .bound = bound_find(s->work, s->o->cluster, &at), .lender = -1};
+  if (p.bound.lasting > choose_memory(s->o) || point_programs(&at) > MAX_PLAN) return;
+  if (s->hurries) p.estimate = hurried(s, &at);
+  vec_push(s->a, &s->points, p);
+  heap_push(s, s->points.n - 1);
+  s->n_offloaded++;
+}
+
+// Adds the point of the same plan with states in host memory and all layers recomputed, as it does
+// not fit; with stages, a deal chooses the layers of both.
+static void add_least(AutoSearch *s, int i) {
+  const Point plain = s->points.at[i].at;
+  if (plain.recompute == RECOMPUTE_none && may_offload(s, &plain))
+    add_offloaded(s, &plain, RECOMPUTE_layer);
+}
+
+// Adds those with less recomputation, as this one may fit: they need more memory. Deals without
+// any are among those of each level.
+static void add_less_recomputed(AutoSearch *s, int i) {
+  const Point at = s->points.at[i].at;
+  if (!at.offload || at.recompute != RECOMPUTE_layer) return;
+  if (at.stages == 1) add_offloaded(s, &at, RECOMPUTE_none);
+  add_offloaded(s, &at, RECOMPUTE_attention);
 }
 
 AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
@@ -123,8 +173,9 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
                         .few_slices = auto_is_small(s)};
   Points points = {0};
   space_list(&space, a, &points);
-  // Each with recomputation of all layers or of few, and these by sp or by tp.
-  s->heap = arena_array(a, int, (4 * N_RECOMPUTE_LEVELS - 3) * (int64_t)points.n);
+  // Each with recomputation of all layers or of few, with states in host memory, and all of these
+  // by sp or by tp.
+  s->heap = arena_array(a, int, 6 * N_RECOMPUTE_LEVELS * (int64_t)points.n);
   for (int i = 0; i < points.n; i++) {
     Priced p = {.at = points.at[i], .bound = bound_find(s->work, c, &points.at[i]), .lender = -1};
     p.out = p.bound.lasting > choose_memory(s->o);
@@ -132,6 +183,8 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
     vec_push(a, &s->points, p);
     if (!p.out) heap_push(s, i);
   }
+  for (int i = 0; i < points.n; i++)
+    if (s->points.at[i].out) add_least(s, i);
   return s;
 }
 
@@ -167,7 +220,8 @@ static bool is_tried(const Candidates *all, const Point *p) {
 // take longer. They take no less than the bound, as they compute the same and more.
 static void add_recomputed(AutoSearch *s, int i) {
   const Priced plain = s->points.at[i];
-  if (!s->prices || plain.at.recompute > RECOMPUTE_none || plain.recomputed) return;
+  if (!s->prices || plain.at.recompute > RECOMPUTE_none || plain.at.offload || plain.recomputed)
+    return;
   s->points.at[i].recomputed = true;
   for (RecomputeLevel k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {
     Priced p = {.at = plain.at, .bound = plain.bound, .lender = -1};
@@ -181,7 +235,8 @@ static void add_recomputed(AutoSearch *s, int i) {
 // Adds the point that recomputes as few layers of each stage as fit, as all of them fit.
 static void add_fewest(AutoSearch *s, int i) {
   Priced p = {.at = s->points.at[i].at, .bound = s->points.at[i].bound, .lender = -1};
-  if (p.at.recompute == RECOMPUTE_none || p.at.fewest || p.at.stages == 1 || p.at.chunks > 1)
+  if (p.at.recompute == RECOMPUTE_none || p.at.offload || p.at.fewest || p.at.stages == 1 ||
+      p.at.chunks > 1)
     return;
   if (s->prices && !prices_have_deals(s->prices)) return;
   p.at.fewest = true;
@@ -313,7 +368,10 @@ static void build_point(AutoSearch *s, int i, Candidates *all) {
   push_skipped(s);
   heap_order(s);
   if (c.fits) return;
-  if (!s->points.at[i].dealt_again) add_recomputed(s, i);
+  if (!s->points.at[i].dealt_again) {
+    add_recomputed(s, i);
+    add_least(s, i);
+  }
   deal_again(s, i, &c);
 }
 
@@ -404,6 +462,8 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   s->n_refused += status == PRICE_refused;
   if (!p->dropped) heap_push(s, i);
   if (status == PRICE_unfit || price.limited) add_recomputed(s, i);
+  if (status == PRICE_unfit) add_least(s, i);
+  if (before.tier == TIER_bound && status == PRICE_known) add_less_recomputed(s, i);
   bool closed = to == TIER_closed && status == PRICE_known;
   bool refused = status == PRICE_refused && before.at.inner == POINT_sp && before.at.tensor > 1;
   if (refused || (closed && may_gain_by_tensor(s, &before))) add_tensor(s, i);
@@ -481,10 +541,10 @@ static bool lacks_when_tried(const AutoSearch *s, const Candidates *all, const P
 }
 
 // How many plans are built. Of a small model each point may be compiled with every recomputation,
-// and with tp.
+// with states in host memory, and with tp.
 static int most_built(const AutoSearch *s) {
   if (!auto_is_small(s)) return MOST_BUILT;
-  return s->n_recomputed ? MOST_SMALL * (N_RECOMPUTE_LEVELS + 1) : MOST_SMALL;
+  return s->n_recomputed + s->n_offloaded ? MOST_SMALL * (2 * N_RECOMPUTE_LEVELS + 1) : MOST_SMALL;
 }
 
 void auto_build(AutoSearch *s, Candidates *all) {
@@ -504,8 +564,10 @@ void auto_build(AutoSearch *s, Candidates *all) {
       raise_tier(s, i, all);
     else if (!is_worse_in_parts(s, &p->at, best) && (p->dealt_again || !is_tried(all, &p->at)))
       build_point(s, i, all);
-    else if (lacks_when_tried(s, all, &p->at))
+    else if (lacks_when_tried(s, all, &p->at)) {
       add_recomputed(s, i);
+      add_least(s, i);
+    }
     if (s->o->progress) s->o->progress(s->o->context, NULL, s->o->bound);
   }
   if (!small && !choice_ends(s->o, all)) build_placed(s, all);
@@ -554,8 +616,9 @@ double auto_bound(const AutoSearch *s) {
 }
 
 Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
-  Certificate c = {.points = s->points.n - s->n_recomputed,
+  Certificate c = {.points = s->points.n - s->n_recomputed - s->n_offloaded,
                    .recomputed = s->n_recomputed,
+                   .offloaded = s->n_offloaded,
                    .impossible = s->n_impossible,
                    .lacks = auto_lacks(s),
                    .unlikely = s->n_unlikely,

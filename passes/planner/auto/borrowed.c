@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "bounds.h"
+#include "memory/offload.h"
 
 // Parts of the batch on the ranks of a stage, one after the other, also of its tokens.
 static int64_t row_parts(const Point *p) {
@@ -23,8 +24,9 @@ bool can_lend(const Lender *l, const Point *at) {
   // With one micro-batch, sums run beside.
   bool same_loop = from->micro_batches > 1 || at->micro_batches == 1;
   return same_inner && same_context && from->recompute == at->recompute && same_state &&
-         same_loop && from->experts == at->experts && (from->replicas > 1 || at->replicas == 1) &&
-         at->tensor % from->tensor == 0 && row_parts(from) <= row_parts(at);
+         same_loop && !from->offload && from->experts == at->experts &&
+         (from->replicas > 1 || at->replicas == 1) && at->tensor % from->tensor == 0 &&
+         row_parts(from) <= row_parts(at);
 }
 
 bool lends_sums(const Lender *l, const Point *at) {
@@ -103,6 +105,20 @@ UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, cons
     out.tied_sums = 0;
   }
   return out;
+}
+
+void borrow_away(const Lender *l, const Point *at, UnitCosts *units, Arena *a) {
+  double share = update_share(l, at);
+  UnitCost *unit = arena_array(a, UnitCost, units->n);
+  for (int i = 0; i < units->n; i++) {
+    unit[i] = units->at[i];
+    unit[i].away *= share;
+    unit[i].moves *= share;
+    // One update is on the device at least; other bytes beside it may be those of sums.
+    unit[i].piece *= share / OFFLOAD_AT_ONCE;
+    unit[i].updating = 0;
+  }
+  units->at = unit;
 }
 
 double borrow_loop(const Lender *l, const Point *at, const StepWork *w) {

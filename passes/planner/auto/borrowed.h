@@ -16,7 +16,7 @@
 //               latencies and without the gathers of ZeRO: the term `after` of bounds.h, shared by
 //               units as the lender's are; and the lender's own, if they are over fewer replicas at
 //               the same distance: a ring of more has more steps, and each rank sends no less
-//     update    kernels of a share, as above
+//     update    kernels of a share, as above; copies of a share of the states from host memory
 //
 // A lender without collectives that the point lacks is all that can_lend asks for. Each figure of a
 // deal's bound grows with the costs of its units, so the least over all deals is a bound as well.
@@ -50,6 +50,8 @@ bool lends_sums(const Lender *l, const Point *at);
 // The costs of the units of a point with stages.
 UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, const Cluster *c,
                        Arena *a);
+// Scales the bytes and seconds of states in host memory, which are those of the lender's shape.
+void borrow_away(const Lender *l, const Point *at, UnitCosts *units, Arena *a);
 // The seconds that no plan of a point without stages is below.
 double borrow_seconds(const Lender *l, const Point *at, const StepWork *w, const Cluster *c);
 // Of these the seconds of all micro-batches.

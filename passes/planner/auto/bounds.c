@@ -34,6 +34,14 @@ double gradient_seconds(const StepWork *w, const Cluster *c, const Point *p, dou
          ring_seconds(c, of_experts / p->experts, p->replicas, near * p->experts);
 }
 
+double host_seconds(const Cluster *c, const Point *p, double bytes) {
+  double ranks = (double)p->stages * (double)point_inside(p), in_node = fmin(ranks, c->per_node);
+  if (c->host_update > 0) return bytes * in_node / c->host_update;
+  Device d = cluster_least(c);
+  double speed = d.host > 0 ? d.host : d.memory_speed;
+  return bytes / (c->host_node > 0 ? fmin(speed, c->host_node / in_node) : speed);
+}
+
 // The seconds of sums of gradients over replicas, and of updates, if one stage had all weights.
 static double least_after(const StepWork *w, const Cluster *c, const Point *p) {
   double update = 2 * own_weights(w, p, w->weights + w->states) / p->tensor / c->memory_speed;
@@ -83,10 +91,14 @@ double least_point_bytes(const StepWork *w, const Point *p, bool offloads) {
 Bound bound_find(const StepWork *w, const Cluster *c, const Point *p) {
   double after = least_after(w, c, p);
   LeastWork work = least_work(w, c, p, after);
+  // States in host memory are copied there, beside sums and updates.
+  double replicas = p->zero ? p->replicas : 1;
+  double copies = own_weights(w, p, w->states) / (p->tensor * replicas);
+  bool copied = p->offload && !p->fewest && step_slices(w, p->micro_batches) > 1;
   Bound b = {.compute = work.loop / p->stages};
-  b.lasting = least_point_bytes(w, p, false);
+  b.lasting = least_point_bytes(w, p, p->offload);
   b.gradients = p->zero > 1 ? 0 : gradient_bytes(w, p);
-  b.after = after / p->stages;
+  b.after = fmax(after, copied ? host_seconds(c, p, copies) : 0) / p->stages;
   b.fill = fmax(work.step - b.compute - b.after, 0);
   // One micro-batch without stages: sums run beside backward.
   bool beside = p->stages == 1 && step_slices(w, p->micro_batches) <= 1;

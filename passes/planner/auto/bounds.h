@@ -12,7 +12,8 @@
 // loop start when their stage has done its last micro-batch, and carry the bytes of all gradients
 // over the adapters of a node, or the links of its devices. Weights and states are divided among
 // the ranks of a stage that do not replicate them: those of experts among expert ranks, on which
-// all others are replicated, as on context ranks.
+// all others are replicated, as on context ranks. States in host memory are copied to the device
+// after the last micro-batch; if those of as few layers as fit are, it may be none or all of them.
 //
 // Bytes of GPT-3 175B on 8 ranks, if states stay on the device, or are offloaded:
 //
@@ -54,6 +55,9 @@ double gradient_seconds(const StepWork *w, const Cluster *c, const Point *p, dou
 double least_bytes(const StepWork *w, int64_t ranks, double slices, bool offloads);
 // The same of the rank with the most under a plan of these numbers, with its summed gradients.
 double least_point_bytes(const StepWork *w, const Point *p, bool offloads);
+// The seconds in which a rank's bytes in host memory are copied to the device, or back, or updated
+// there.
+double host_seconds(const Cluster *c, const Point *p, double bytes);
 
 // The name of the largest term.
 const char *bound_binds(const Bound *b);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "dealing.h"
+#include "memory/offload.h"
 #include "schedule/names.h"
 
 // -- Units -------------------------------------------------------------------------------------
@@ -21,8 +22,8 @@ static double both_bytes(const UnitCost *x, RecomputeLevel level, bool apart) {
 static void sum_units(Dealer *d) {
   Arena *a = d->arena;
   Sums *s = &d->sum;
-  double **rows[] = {&s->forward, &s->backward, &s->weight_grad, &s->lasting, &s->sums,
-                     &s->update,  &s->kept,     &s->waiting,     &s->both,    &s->updating};
+  double **rows[] = {&s->forward, &s->backward, &s->weight_grad, &s->lasting,  &s->sums, &s->update,
+                     &s->kept,    &s->waiting,  &s->both,        &s->updating, &s->away, &s->moves};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     *rows[i] = arena_array(a, double, d->n + 1);
   RecomputeLevel base = base_level(d->p);
@@ -39,6 +40,8 @@ static void sum_units(Dealer *d) {
     s->kept[u + 1] = s->kept[u] + x->kept[base];
     s->waiting[u + 1] = s->waiting[u] + waiting_bytes(x, base, d->apart);
     s->both[u + 1] = s->both[u] + both_bytes(x, base, d->apart);
+    s->away[u + 1] = s->away[u] + x->away;
+    s->moves[u + 1] = s->moves[u] + x->moves;
   }
   for (int level = 0; level < N_RECOMPUTE_LEVELS; level++) {
     s->again[level] = arena_array(a, double, d->n + 1);
@@ -134,13 +137,37 @@ static bool may_recompute(const DealProblem *p, int level) {
   return p->recompute == RECOMPUTE_none || (int)p->recompute == level;
 }
 
+// The bytes of updates on the device, after the last micro-batch.
+static double on_device(double largest, double away) {
+  return fmin(OFFLOAD_AT_ONCE * largest, away);
+}
+
+Offloaded offloaded_units(const Dealer *d, int first, int end) {
+  const Sums *s = &d->sum;
+  double largest = 0, away = s->away[end] - s->away[first];
+  for (int u = first; u < end; u++)
+    largest = fmax(largest, unit_at(d, u)->piece);
+  return (Offloaded){end - first, s->moves[end] - s->moves[first], away, on_device(largest, away)};
+}
+
+// The end of the layer of unit `end`, or of the stage: units without a layer are of the one before,
+// and those before the first of that.
+static int offloaded_end(const Dealer *d, int end, int last) {
+  for (int layer = 0; end < last; end++) {
+    int own = unit_at(d, end)->layer;
+    if (own && layer && own != layer) break;
+    if (own) layer = own;
+  }
+  return end;
+}
+
 bool find_recompute(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
-                    Recompute *out) {
+                    const Offloaded *o, Recompute *out) {
   const Sums *s = &d->sum;
   RecomputeLevel base = base_level(d->p);
-  double lasting = lasting_bytes(d, first, last), limit = d->p->memory * (1 + 1e-9);
+  double lasting = lasting_bytes(d, first, last) - o->away, limit = d->p->memory * (1 + 1e-9);
   double looping = held_bytes(d, held, first, last, (int)base, first);
-  double updating = s->updating[last] - s->updating[first];
+  double updating = s->updating[last] - s->updating[first] + o->here;
   if (lasting + updating > limit) return false;
   bool found = lasting + looping + w->of[base] <= limit;
   *out = (Recompute){base, base == RECOMPUTE_none ? 0 : last - first, 0, looping};
@@ -167,7 +194,49 @@ bool find_recompute(const Dealer *d, int first, int last, StagedHeld held, const
   return found;
 }
 
+int find_savings(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
+                 Saving out[MOST_SAVINGS]) {
+  Saving x = {0};
+  int n = 0, layers = 0;
+  RecomputeLevel base = base_level(d->p);
+  if (d->p->offload == OFFLOAD_all) {
+    out[0].offloaded = offloaded_units(d, first, last);
+    return find_recompute(d, first, last, held, w, &out[0].offloaded, &out[0].recompute);
+  }
+  if (find_recompute(d, first, last, held, w, &x.offloaded, &x.recompute)) out[n++] = x;
+  if (d->p->offload == OFFLOAD_none || (n && x.recompute.level == base)) return n;
+  for (int end = first; end < last; layers++)
+    end = offloaded_end(d, end, last);
+  int step = (layers + EIGHTHS - 1) / EIGHTHS, before = first;
+  for (int end = first; end < last;) {
+    before = end;
+    for (int k = 0; k < step && end < last; k++)
+      end = offloaded_end(d, end, last);
+    x.offloaded = offloaded_units(d, first, end);
+    if (!find_recompute(d, first, last, held, w, &x.offloaded, &x.recompute)) continue;
+    out[n++] = x;
+    if (x.recompute.level == base) break;
+  }
+  // The last one may have more layers than it needs.
+  for (int end = before; n && out[n - 1].recompute.level == base;) {
+    end = offloaded_end(d, end, last);
+    if (end >= first + out[n - 1].offloaded.units) break;
+    x.offloaded = offloaded_units(d, first, end);
+    if (!find_recompute(d, first, last, held, w, &x.offloaded, &x.recompute) ||
+        x.recompute.level != base)
+      continue;
+    out[n - 1] = x;
+    break;
+  }
+  return n;
+}
+
 // -- Stages of a deal --------------------------------------------------------------------------
+
+// The seconds of a step that a stage takes longer.
+static double saving_seconds(const DealProblem *p, const Saving *s) {
+  return (double)p->micro_batches * s->recompute.again + s->offloaded.seconds;
+}
 
 // The stage that is the only one of its device.
 static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
@@ -175,15 +244,21 @@ static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   int first = deal->first[stage], last = deal->first[stage + 1];
   StagedHeld held = stage_holds(p, stage);
   Working w = {0};
-  Recompute r;
+  Saving saving[MOST_SAVINGS];
   for (int u = first; u < last; u++)
     add_working(d, &w, u);
-  if (!find_recompute(d, first, last, held, &w, &r)) return false;
-  deal->level[stage] = r.level;
-  deal->recomputed[stage] = r.units;
+  int n = find_savings(d, first, last, held, &w, saving), best = 0;
+  if (!n) return false;
+  for (int i = 1; i < n; i++)
+    if (saving_seconds(p, &saving[i]) < saving_seconds(p, &saving[best])) best = i;
+  const Recompute *r = &saving[best].recompute;
+  const Offloaded *o = &saving[best].offloaded;
+  deal->level[stage] = r->level;
+  deal->recomputed[stage] = r->units;
+  deal->offloaded[stage] = o->units;
+  double updating = d->sum.updating[last] - d->sum.updating[first] + o->here;
   deal->bytes[stage] =
-      lasting_bytes(d, first, last) +
-      fmax(r.looping + w.of[r.level], d->sum.updating[last] - d->sum.updating[first]);
+      lasting_bytes(d, first, last) - o->away + fmax(r->looping + w.of[r->level], updating);
   return true;
 }
 
@@ -224,8 +299,10 @@ static double share_bytes(const Dealer *d, Deal *deal, Shared *s, int n) {
     } else if (base != RECOMPUTE_none) {
       deal->recomputed[k] = last - first;
     }
-    lasting += lasting_bytes(d, first, last);
-    updating += d->sum.updating[last] - d->sum.updating[first];
+    Offloaded o = offloaded_units(d, first, p->offload == OFFLOAD_all ? last : first);
+    deal->offloaded[k] = o.units;
+    lasting += lasting_bytes(d, first, last) - o.away;
+    updating += d->sum.updating[last] - d->sum.updating[first] + o.here;
     working = fmax(working, w.of[level]);
   }
   double held = staged_peak(p->kind, p->stages, p->chunks, (int)p->micro_batches, s->device, kept);
@@ -283,7 +360,8 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
   bool apart = staged_device(p->kind, p->stages, d->n - 1) != 0;
   bool knows = staged_traits[p->kind].split && p->units->knows_waiting;
   StageCost *at = arena_array(a, StageCost, d->n);
-  for (int i = 0; i < d->n; i++)
+  for (int i = 0; i < d->n; i++) {
+    double piece = 0, away = 0;
     for (int u = d->first[i]; u < d->first[i + 1]; u++) {
       const UnitCost *x = &p->units->at[u];
       RecomputeLevel level = u - d->first[i] < d->recomputed[i] ? d->level[i] : RECOMPUTE_none;
@@ -300,7 +378,14 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
       at[i].sums += x->sums;
       at[i].update += x->update;
       if (u == d->first[i + 1] - 1 && i + 1 < d->n) at[i].hop = hop_seconds(p->units, u + 1);
+      if (u - d->first[i] >= d->offloaded[i]) continue;
+      at[i].update += x->moves;
+      away += x->away;
+      piece = fmax(piece, x->piece);
     }
+    at[i].lasting -= away;
+    at[i].updating += on_device(piece, away);
+  }
   if (apart && d->first[d->n - 1] > 0) at[d->n - 1].lasting += p->units->tied_lasting;
   return (PipelineCost){p->kind,
                         p->stages,
@@ -327,6 +412,7 @@ Deal deal_new(Arena *a, int stages) {
                 .first = arena_array(a, int, stages + 1),
                 .level = arena_array(a, RecomputeLevel, stages),
                 .recomputed = arena_array(a, int, stages),
+                .offloaded = arena_array(a, int, stages),
                 .bytes = arena_array(a, double, stages)};
 }
 

@@ -23,12 +23,27 @@
 //
 // A stage that does not fit recomputes its first units, as few as fit, but whole layers: fewer take
 // less time and nothing else depends on their number. The level is the one that costs less.
+//
+// Or it has the states of its first units in host memory, again of whole layers:
+//
+//     recomputed   8   6   4   2   0     seconds of each micro-batch
+//     offloaded    0   2   4   6   7     seconds after the last one
+//
+// All such pairs are tried, of every eighth of the stage's layers, and the least that needs no
+// recomputation: the bound is of these. Of a stage of a deal the pair is taken whose seconds are
+// the least in sum.
 
 #ifndef DEAL_H
 #define DEAL_H
 
 #include "makespan.h"
 #include "unit_cost.h"
+
+typedef enum DealOffload {
+  OFFLOAD_none,
+  OFFLOAD_fewest, // of as few layers of each stage as fit, beside recomputation
+  OFFLOAD_all
+} DealOffload;
 
 typedef struct DealProblem {
   const UnitCosts *units;
@@ -38,6 +53,7 @@ typedef struct DealProblem {
   double memory;            // of a device, bytes; INFINITY: no limit
   RecomputeLevel recompute; // of all units; if per stage: the only level, or none of them: any
   bool per_stage_recompute; // each stage recomputes as few units as fit
+  DealOffload offload;      // of states
 } DealProblem;
 
 typedef struct Deal {
@@ -46,6 +62,7 @@ typedef struct Deal {
   int *first;            // [n + 1] first unit of each stage, and the number of units
   RecomputeLevel *level; // [n]
   int *recomputed;       // [n] the first units of the stage are recomputed at its level
+  int *offloaded;        // [n] the first units of the stage have their states in host memory
   double *bytes;         // [n]
 } Deal;
 

@@ -51,6 +51,7 @@ static void copy_deal(const Deal *from, Deal *to) {
   memcpy(to->first, from->first, (n + 1) * sizeof *to->first);
   memcpy(to->level, from->level, n * sizeof *to->level);
   memcpy(to->recomputed, from->recomputed, n * sizeof *to->recomputed);
+  memcpy(to->offloaded, from->offloaded, n * sizeof *to->offloaded);
   memcpy(to->bytes, from->bytes, n * sizeof *to->bytes);
 }
 

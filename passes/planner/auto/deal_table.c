@@ -85,7 +85,8 @@ static void add_label(Arena *a, Labels *all, const Label *x, int most) {
 
 // The ends of a stage with units first … last - 1, if the later ones are those of a label.
 static Label end_stage(const Dealer *d, const Hops *h, const StageOrders *o, int stage, int first,
-                       int last, const Recompute *r, const Label *later) {
+                       int last, const Saving *saving, const Label *later) {
+  const Recompute *r = &saving->recompute;
   const Sums *s = &d->sum;
   const DealProblem *p = d->p;
   int row = d->n + 1, after = d->stages - 1 - stage;
@@ -101,7 +102,8 @@ static Label end_stage(const Dealer *d, const Hops *h, const StageOrders *o, int
   t.next_back = after ? later->back + hop_seconds(p->units, last) : -INFINITY;
   StageEnds e = stage_ends(o, &t);
   double tied = d->stages > 1 && (stage == 0 || !after) ? p->units->tied_sums : 0;
-  double own = e.all + s->sums[last] - s->sums[first] + s->update[last] - s->update[first] + tied;
+  double own = e.all + s->sums[last] - s->sums[first] + s->update[last] - s->update[first] +
+               saving->offloaded.seconds + tied;
   double borders =
       (stage ? hop_seconds(p->units, first) : 0) + (after ? hop_seconds(p->units, last) : 0);
   own = fmax(own, 2 * (double)p->micro_batches * borders);
@@ -126,18 +128,20 @@ static double fill(const Dealer *d, const Hops *h, Labels *table, Arena *a, doub
       if (!later->n || !may_border(d, last)) continue;
       for (int first = last - 1; first >= stage; first--) {
         double rest = work_before(d, first), work = work_before(d, last) - rest;
-        Recompute r;
+        Saving saving[MOST_SAVINGS];
         add_working(d, &w, first);
         if (m * work > limit) break;
         if (!stage && first) continue;
         // The stages before have no more time than this one.
         if (!may_border(d, first) || (stage ? m * rest > stage * limit : false)) continue;
-        if (!find_recompute(d, first, last, held, &w, &r)) break;
-        for (int i = 0; i < later->n; i++) {
-          Label x = end_stage(d, h, &o, stage, first, last, &r, &later->at[i]);
-          x.later = i;
-          if (x.ends <= limit) add_label(a, &table[stage * row + first], &x, most);
-        }
+        int n_savings = find_savings(d, first, last, held, &w, saving);
+        if (!n_savings) break;
+        for (int k = 0; k < n_savings; k++)
+          for (int i = 0; i < later->n; i++) {
+            Label x = end_stage(d, h, &o, stage, first, last, &saving[k], &later->at[i]);
+            x.later = i;
+            if (x.ends <= limit) add_label(a, &table[stage * row + first], &x, most);
+          }
       }
     }
   }
@@ -175,10 +179,10 @@ static bool any_fits(const Dealer *d) {
     StagedHeld held = stage_holds(d->p, stage);
     int least = last; // the first unit of the largest stage that fits and may begin there
     Working w = {0};
-    Recompute r;
+    Saving saving[MOST_SAVINGS];
     for (int first = last - 1; first >= 0; first--) {
       add_working(d, &w, first);
-      if (!find_recompute(d, first, last, held, &w, &r)) break;
+      if (!find_savings(d, first, last, held, &w, saving)) break;
       if (may_border(d, first)) least = first;
     }
     last = least;

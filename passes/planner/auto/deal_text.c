@@ -51,25 +51,15 @@ static const char *stage_numbers(const DealProblem *p, const Deal *d, Arena *a) 
   return b.at;
 }
 
-// The recomputed layers of the model. NULL: there are too many numbers.
-static const char *recompute_text(const DealProblem *p, const Deal *d, Arena *a) {
-  const UnitCosts *units = p->units;
-  RecomputeLevel level = RECOMPUTE_none;
-  int layers = 0, n_numbers = 0;
-  for (int u = 0; u < units->n; u++)
-    layers = units->at[u].layer > layers ? units->at[u].layer : layers;
-  bool *is_recomputed = arena_array(a, bool, layers + 2);
-  for (int i = 0; i < d->n; i++)
-    for (int k = 0; d->level[i] > RECOMPUTE_none && k < d->recomputed[i]; k++) {
-      is_recomputed[units->at[d->first[i] + k].layer] = true;
-      level = d->level[i];
-    }
-  // Each number is of the layers up to the next ones that are recomputed.
+// A program for some layers: its numbers are each of the layers up to the next ones. NULL: there
+// are too many numbers.
+static const char *layers_text(const char *program, const bool *has, int layers, Arena *a) {
   StrBuf b = {.arena = a};
+  int n_numbers = 0;
   for (int from = 1, end, next; from <= layers; from = next) {
-    for (end = from; end <= layers && is_recomputed[end];)
+    for (end = from; end <= layers && has[end];)
       end++;
-    for (next = end; next <= layers && !is_recomputed[next];)
+    for (next = end; next <= layers && !has[next];)
       next++;
     if (end == from) continue;
     if (n_numbers++ == MAX_NUMBERS) return NULL;
@@ -77,8 +67,36 @@ static const char *recompute_text(const DealProblem *p, const Deal *d, Arena *a)
     if (from > 1 || next <= layers) strbuf_addf(&b, "@%d-%d", from, next - 1);
   }
   if (!n_numbers) return "";
-  bool all = n_numbers == 1 && is_recomputed[1] && is_recomputed[layers];
-  return str_format(a, ",%s%s=1", recompute_program[level], all ? "" : b.at);
+  bool all = n_numbers == 1 && has[1] && has[layers];
+  return str_format(a, ",%s%s=1", program, all ? "" : b.at);
+}
+
+static int count_layers(const UnitCosts *units) {
+  int layers = 0;
+  for (int u = 0; u < units->n; u++)
+    layers = units->at[u].layer > layers ? units->at[u].layer : layers;
+  return layers;
+}
+
+static const char *recompute_text(const DealProblem *p, const Deal *d, Arena *a) {
+  RecomputeLevel level = RECOMPUTE_none;
+  int layers = count_layers(p->units);
+  bool *has = arena_array(a, bool, layers + 2);
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; d->level[i] > RECOMPUTE_none && k < d->recomputed[i]; k++) {
+      has[p->units->at[d->first[i] + k].layer] = true;
+      level = d->level[i];
+    }
+  return layers_text(recompute_program[level], has, layers, a);
+}
+
+static const char *offload_text(const DealProblem *p, const Deal *d, Arena *a) {
+  int layers = count_layers(p->units);
+  bool *has = arena_array(a, bool, layers + 2);
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; k < d->offloaded[i]; k++)
+      has[p->units->at[d->first[i] + k].layer] = true;
+  return layers_text(offload_program, has, layers, a);
 }
 
 const char *deal_text(const char *plan, const DealProblem *p, const Deal *d, Arena *a) {
@@ -86,11 +104,11 @@ const char *deal_text(const char *plan, const DealProblem *p, const Deal *d, Are
   int name = (int)strcspn(plan, ":=,");
   const char *rest = plan + strcspn(plan, "=,");
   const char *stages = p->stages > 1 ? stage_numbers(p, d, a) : "";
-  const char *recomputed = recompute_text(p, d, a);
-  if (!stages || !recomputed) return NULL;
+  const char *recomputed = recompute_text(p, d, a), *offloaded = offload_text(p, d, a);
+  if (!stages || !recomputed || !offloaded) return NULL;
   // The plan's only axis needs its size beside another one.
   bool sized = *rest == '=';
   const char *size = sized ? "" : str_format(a, "=%d", p->stages);
-  if (p->stages == 1) return str_format(a, "%s%s", plan, recomputed);
-  return str_format(a, "%.*s%s%s%s%s", name, plan, stages, size, rest, recomputed);
+  if (p->stages == 1) return str_format(a, "%s%s%s", plan, recomputed, offloaded);
+  return str_format(a, "%.*s%s%s%s%s%s", name, plan, stages, size, rest, recomputed, offloaded);
 }

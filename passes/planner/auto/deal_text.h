@@ -1,7 +1,9 @@
-// A deal of units to stages that recompute some layers, as a plan's text.
+// A deal of units to stages that recompute some layers, or offload their states, as a plan's text.
 //
 //     stage 0   layers 1 to 11, of which 8 are recomputed      pp:11:13=2,recompute:8@1-11:2@12-24=1
 //     stage 1   layers 12 to 24, of which 2 are
+//
+//     stage 0   the states of layers 1 to 4 in host memory     pp:11:13=2,offload:4@1-24=1
 //
 //     stage 0   layers 1 to 11 and the attention of 12         pp:23:25=2
 //     stage 1   the mlp of layer 12, and layers 13 to 24

@@ -14,6 +14,7 @@ typedef struct Sums {
   double *again[N_RECOMPUTE_LEVELS]; // seconds and bytes beside the level of all units
   double *saved[N_RECOMPUTE_LEVELS];
   double *saved_waiting[N_RECOMPUTE_LEVELS], *saved_both[N_RECOMPUTE_LEVELS];
+  double *away, *moves; // of states in host memory
 } Sums;
 
 typedef struct Dealer {
@@ -63,10 +64,35 @@ typedef struct Recompute {
   double again, looping; // seconds of a micro-batch; bytes of those that are held
 } Recompute;
 
-// The least recomputation with which units first … last - 1 fit, as the only stage of a device that
-// holds so many micro-batches.  False: none does.
+// The first units of a stage, of which states are in host memory.
+typedef struct Offloaded {
+  int units;
+  double seconds; // after the last micro-batch
+  double away;    // bytes in host memory
+  double here;    // bytes of the updates on the device, after the last micro-batch
+} Offloaded;
+
+// Of units first … end - 1.
+Offloaded offloaded_units(const Dealer *d, int first, int end);
+
+// What a stage does to fit.
+typedef struct Saving {
+  Recompute recompute;
+  Offloaded offloaded;
+} Saving;
+
+enum { EIGHTHS = 8, MOST_SAVINGS = EIGHTHS + 2 };
+
+// The pairs of the least recomputation and of offloaded states with which units first … last - 1
+// fit, as the only stage of a device that holds so many micro-batches: with more and more states,
+// until nothing is recomputed.  Returns their number; 0: the stage does not fit.
+int find_savings(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
+                 Saving out[MOST_SAVINGS]);
+
+// The least recomputation with which units first … last - 1 fit, if so many of them have states in
+// host memory.  False: none does.
 bool find_recompute(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
-                    Recompute *out);
+                    const Offloaded *o, Recompute *out);
 
 // Finds what the stages of a device recompute, and their bytes.  False: they do not fit.
 bool fit_device(const Dealer *d, Deal *deal, int device);

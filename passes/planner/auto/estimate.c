@@ -43,7 +43,9 @@ static double bytes_of(const StepWork *w, const Point *p, double share, double *
   bool split = staged_traits[point_schedule(p)].split;
   double parts = (double)p->stages * p->tensor, replicas = p->zero ? p->replicas : 1;
   double low = w->narrow ? w->low_weights : 0;
-  double lasting = (w->weights + low) / (p->zero == 3 ? replicas : 1) + w->states / replicas;
+  double weights = w->weights, states = p->offload ? 0 : w->states;
+  if (p->offload && w->narrow) weights = 0;
+  double lasting = (weights + low) / (p->zero == 3 ? replicas : 1) + states / replicas;
   if (step_slices(w, p->micro_batches) > 1 || p->stages > 1)
     lasting += w->gradients / (p->zero > 1 ? replicas : 1);
   double saved = w->saved * share / p->stages * (split ? LATER : 1);
@@ -99,6 +101,12 @@ Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
   }
   Estimate e = {.seconds = fmax(loop, traffic) + sums + update};
   e.seconds += idle_seconds(p, f, b, g, hop);
+  if (p->offload && !p->fewest) {
+    double bytes = w->states + (w->narrow ? w->weights : 0);
+    bytes =
+        own_weights(w, p, bytes) / ((double)p->stages * p->tensor * (p->zero ? p->replicas : 1));
+    e.seconds += host_seconds(c, p, bytes);
+  }
   e.bytes = bytes_of(w, p, share, &e.saved);
   return e;
 }

@@ -19,14 +19,15 @@ static const char *exclude(AutoSearch *s, const char *why) {
   return why;
 }
 
-// Whether a plan of the space without stages and without recomputation may fit and take less.
+// Whether a plan of the space without stages, without recomputation and with states on devices may
+// fit and take less.
 static bool may_fit_below(AutoSearch *s, double seconds) {
   for (int i = 0; i < s->points.n; i++) {
     Priced *p = &s->points.at[i];
     int lender = -1;
     double least;
-    if (p->at.stages > 1 || p->at.recompute > RECOMPUTE_none || p->out || p->dropped || p->lacks ||
-        auto_key(s, p) >= seconds)
+    if (p->at.stages > 1 || p->at.recompute > RECOMPUTE_none || p->at.offload || p->out ||
+        p->dropped || p->lacks || auto_key(s, p) >= seconds)
       continue;
     // A bound by a table that is there first.
     PriceStatus status = PRICE_unfit;

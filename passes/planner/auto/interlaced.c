@@ -91,6 +91,7 @@ static StagedHeld interlaced_holds(const DealProblem *p, int stage) {
 static double least_deal(const InterlacedProblem *p, const Dealer *d, Least least, double forward,
                          double both, State *at) {
   int n = d->n, stages = p->deal.stages;
+  const Offloaded none = {0};
   for (int i = 0; i < (stages + 1) * (n + 1); i++)
     at[i].slowest = INFINITY;
   at[0].slowest = 0;
@@ -110,7 +111,7 @@ static double least_deal(const InterlacedProblem *p, const Dealer *d, Least leas
         if (!may_border(d, last) ||
             fmax(before->slowest, least == LEAST_both ? f + b : b) >= to->slowest)
           continue;
-        if (!find_recompute(d, first, last, interlaced_holds(&p->deal, s), &w, &r)) continue;
+        if (!find_recompute(d, first, last, interlaced_holds(&p->deal, s), &w, &none, &r)) continue;
         b += r.again;
         double slowest = fmax(before->slowest, least == LEAST_both ? f + b : b);
         if (slowest < to->slowest && f + b <= both) *to = (State){slowest, first, r};

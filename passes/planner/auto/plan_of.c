@@ -5,6 +5,7 @@
 //     one stage, 8 replicas                               dp
 //     2 stages, 4 replicas, 8 ranks of experts            pp=2,dp=4,ep=8
 //     8 stages, layers recomputed                         pp=8,recompute=1
+//     and states in host memory                           pp=8,recompute=1,offload=1
 //     4 ranks with 3 stages each, interleaved             pp_interleaved:3
 
 #include <limits.h>
@@ -24,10 +25,16 @@ static const char *const experts_program[] = {"ep"};
 static const char *const context_program[N_POINT_CONTEXTS] = {"cp", "cp_a2a"};
 const char *const recompute_program[N_RECOMPUTE_LEVELS] = {
     [RECOMPUTE_attention] = "recompute_attention", [RECOMPUTE_layer] = "recompute"};
+const char *const offload_program = "offload";
 enum { N_ZEROS = sizeof replicas_program / sizeof *replicas_program };
 
 StagedKind point_schedule(const Point *p) {
   return schedule[p->kind];
+}
+
+int point_programs(const Point *p) {
+  return (p->stages > 1) + (p->replicas > 1) + (p->experts > 1) + (p->context > 1) +
+         (p->tensor > 1) + (p->recompute > RECOMPUTE_none) + p->offload;
 }
 
 const char *point_plan(Arena *a, const Point *p) {
@@ -43,10 +50,7 @@ const char *point_plan(Arena *a, const Point *p) {
               {context_program[p->along], p->context},
               {inner_program[p->inner], p->tensor}};
   enum { N = sizeof axis / sizeof *axis };
-  int n = 0;
-  for (int i = 0; i < N; i++)
-    n += axis[i].size > 1;
-  n += p->recompute > RECOMPUTE_none;
+  int n = point_programs(p);
   for (int i = 0; i < N; i++) {
     if (axis[i].size == 1) continue;
     strbuf_addf(&b, "%s%s", b.n ? "," : "", axis[i].program);
@@ -55,6 +59,7 @@ const char *point_plan(Arena *a, const Point *p) {
   }
   if (p->recompute > RECOMPUTE_none)
     strbuf_addf(&b, "%s%s=1", b.n ? "," : "", recompute_program[p->recompute]);
+  if (p->offload) strbuf_addf(&b, "%s%s=1", b.n ? "," : "", offload_program);
   return b.n ? b.at : "dp";
 }
 
@@ -63,7 +68,8 @@ bool point_equal(const Point *p, const Point *q) {
          p->context == q->context && p->experts == q->experts &&
          p->micro_batches == q->micro_batches && p->kind == q->kind && p->chunks == q->chunks &&
          p->inner == q->inner && p->zero == q->zero && p->along == q->along &&
-         p->capacity == q->capacity && p->recompute == q->recompute && p->fewest == q->fewest;
+         p->capacity == q->capacity && p->recompute == q->recompute && p->offload == q->offload &&
+         p->fewest == q->fewest;
 }
 
 // Returns the number of the name of `n` bytes among `names`, or -1.
@@ -128,11 +134,16 @@ static bool read_numbers(const char *plan, int64_t ranks, int64_t micro_batches,
   while (*plan) {
     PlanProgram q;
     if (!read_program(&plan, &q)) return false;
-    // Recomputation of all layers has an axis of size 1.
+    // Recomputation of all layers, and offloaded states, have an axis of size 1.
     int level = 1 + find_name(recompute_program + 1, N_RECOMPUTE_LEVELS - 1, q.name, q.n);
     if (level > RECOMPUTE_none) {
       if (p.recompute > RECOMPUTE_none || q.size != 1 || q.number) return false;
       p.recompute = (RecomputeLevel)level;
+      continue;
+    }
+    if (find_name(&offload_program, 1, q.name, q.n) == 0) {
+      if (p.offload || q.size != 1 || q.number) return false;
+      p.offload = true;
       continue;
     }
     int k = 0, number = -1;

@@ -6,6 +6,8 @@
 //         stages 4, replicas 2, experts on 8 ranks, 16 micro-batches, 1f1b, ZeRO 1
 //     pp=8,sp=4,recompute=1 in 128 micro-batches
 //         stages 8, tensor 4, 128 micro-batches, 1f1b, every layer recomputed in backward
+//     zero1=16,offload=1 in 4 micro-batches
+//         replicas 16, 4 micro-batches, ZeRO 1, optimizer states in host memory
 //
 // Axes are in this order, outermost first: stages, replicas, experts, context, tensor. So the ranks
 // with the most traffic are neighbours. Their product is the number of ranks.
@@ -46,7 +48,8 @@ typedef struct Point {
   PointContext along; // POINT_cp with one context rank
   int capacity;       // slots of expert ranks, in per cent of the mean; 0: for the worst routing
   RecomputeLevel recompute; // of all layers
-  bool fewest;              // or of as few layers of each stage as fit: its text has the deal, too
+  bool offload;             // states of all layers are in host memory
+  bool fewest; // or both of as few layers of each stage as fit: its text has the deal, too
 } Point;
 
 // Ranks of a stage, and of these the ones with rows of the batch of their own.
@@ -62,8 +65,12 @@ bool point_equal(const Point *p, const Point *q);
 
 StagedKind point_schedule(const Point *p);
 
-// The programs of recomputation; NULL: of RECOMPUTE_none.
+// The programs of recomputation; NULL: of RECOMPUTE_none.  The program of states in host memory.
 extern const char *const recompute_program[N_RECOMPUTE_LEVELS];
+extern const char *const offload_program;
+
+// How many programs its text has.
+int point_programs(const Point *p);
 
 // The plan as in --plan: see plan_of.c.
 const char *point_plan(Arena *a, const Point *p);

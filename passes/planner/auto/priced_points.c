@@ -6,8 +6,9 @@
 
 #include "estimate.h"
 
-#define MEMORY_ERR 1.15 // bytes of a plan by those estimated, at first
-#define HOPELESS   2    // times the memory: estimated bytes of a point that gets no table
+#define MEMORY_ERR      1.15 // bytes of a plan by those estimated, at first
+#define HOPELESS_LOGITS 3
+#define HOPELESS        2 // times the memory: estimated bytes of a point that gets no table
 
 // Returns the correction of points like this one; NULL: none was built.
 static Correction *find_correction(const AutoSearch *s, const Point *p) {
@@ -15,7 +16,7 @@ static Correction *find_correction(const AutoSearch *s, const Point *p) {
     Correction *c = &s->seconds.at[i];
     bool interlaced = p->kind == POINT_interlaced;
     if (c->parts == p->stages * p->chunks && c->zero == p->zero && c->interlaced == interlaced &&
-        c->recompute == p->recompute)
+        c->recompute == p->recompute && c->offload == p->offload)
       return c;
   }
   return NULL;
@@ -80,7 +81,9 @@ bool auto_is_hopeless(const AutoSearch *s, const Point *p) {
   Estimate e = estimate_find(s->work, s->o->cluster, p);
   double part = 1;
   if (p->recompute > RECOMPUTE_none) part = prices_level_part(s->prices, p->recompute);
-  return e.bytes - e.saved * (1 - part) > HOPELESS * choose_memory(s->o);
+  // Without states most of the estimate is of logits, which are too large in it.
+  double hopeless = p->offload ? HOPELESS_LOGITS : HOPELESS;
+  return e.bytes - e.saved * (1 - part) > hopeless * choose_memory(s->o);
 }
 
 void auto_note_built(AutoSearch *s, const Point *p, double expected, const Candidate *c) {
@@ -100,10 +103,11 @@ void auto_note_built(AutoSearch *s, const Point *p, double expected, const Candi
                           .interlaced = p->kind == POINT_interlaced,
                           .tabled = is_tabled(s, p),
                           .recompute = p->recompute,
+                          .offload = p->offload,
                           .least = seconds});
   }
-  // Estimates of bytes are of plans without recomputation.
-  if (p->stages > 1 && p->recompute == RECOMPUTE_none)
+  // Estimates of bytes are of plans without recomputation, and all states on devices.
+  if (p->stages > 1 && p->recompute == RECOMPUTE_none && !p->offload)
     s->bytes[p->kind] = fmax(s->bytes[p->kind], bytes);
 }
 

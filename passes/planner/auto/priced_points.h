@@ -14,12 +14,13 @@
 #include "prices.h"
 
 // The error of prices, or of estimates, of points with as many parts of the model, the same level
-// of ZeRO and the same recomputation: the least factor by which plans that were built took longer.
-// It corrects the numbers of points like them.
+// of ZeRO, the same recomputation, and states in host memory or not: the least factor by which
+// plans that were built took longer. It corrects the numbers of points like them.
 typedef struct Correction {
   int parts, zero;         // stages times chunks
   bool interlaced, tabled; // by tables, or an estimate
   RecomputeLevel recompute;
+  bool offload;
   double least;
   double err; // by which later plans were faster than the price that it corrects
 } Correction;
@@ -74,7 +75,8 @@ struct AutoSearch {
   bool goes_first;  // before candidates without stages
   bool hurries;     // the time is over: the first plan that fits is the result
   double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
-  int n_recomputed; // points that were added
+  int n_recomputed; // points that were added: with recomputation
+  int n_offloaded;  // and with states in host memory, of these or others
   int n_same;       // points with a plan that was built for another one
   int n_impossible, n_unlikely, n_refused, n_estimated, n_built, n_failed, n_excluded;
 };

@@ -19,17 +19,28 @@ enum { IMPROVED = 100 }; // timelines of a deal that is compiled
 // Of a table by those borrowed, at least: kernels do not divide exactly.
 #define LENT_BYTES   1.1
 #define LENT_SECONDS 0.99
+#define OWN_BYTES    1.02  // of its own table, by recomputation or states of another shape
 #define LEAST_AGAIN  0.9   // of a table's recomputation by that of another shape
 #define TEXT         1.1   // of the best deal of units, at most: one in the plan's text
 #define FULL         0.9   // of the memory, in which a deal may be limited by it
 #define LIMITED      0.998 // of its bound: one that is lower by more, without the limit
 #define WHOLE        1.002 // of the best deal of parts of layers, at most: one of whole layers
+// Of the memory: stages that have states of just enough layers in host memory are all full, so one
+// of them would exceed it by the gaps between values.
+#define FILLED 0.997
 
 // Tables of a shape without recomputation, and at a level. The level changes about the same part of
 // a unit's saved bytes and seconds in every shape.
 typedef struct LevelPair {
   const Table *without, *with;
 } LevelPair;
+
+// Tables of a shape with states on devices, and in host memory. Copies take place once per step: in
+// any number of micro-batches they are the same.
+typedef struct AwayPair {
+  Point at; // with states on devices
+  const Table *here, *away;
+} AwayPair;
 
 struct Prices {
   const ChooseOptions *o;
@@ -43,6 +54,7 @@ struct Prices {
   bool refuses_deals;    // or none can have them
   const WordsUse *words; // by unit; NULL: tables of words cannot be spread over stages
   LevelPair level[N_RECOMPUTE_LEVELS]; // of the first point with the level; or NULL
+  Vec(AwayPair) away;
 };
 
 Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *w, Arena *a) {
@@ -59,7 +71,7 @@ Prices *prices_new(const Module *model, const ChooseOptions *o, const StepWork *
   // Layers of several forwards are one for stages, and several in a text.
   p->refuses_deals = model_recycles(model);
   p->deals_layers = model->graphs->n_ops > SMALL_OPS && !p->refuses_deals;
-  TableOptions t = {o->cluster, o->target, o->tables, o->context, o->paths, &p->stop};
+  TableOptions t = {o->cluster, o->ranks, o->target, o->tables, o->context, o->paths, &p->stop};
   p->tables = tables_new(front, &t, a);
   p->words = units_of_words(tables_blocks(p->tables), a);
   return p;
@@ -213,9 +225,13 @@ static PriceStatus price_deal(Prices *p, const Point *at, const UnitCosts *units
                          .stages = at->stages,
                          .chunks = at->chunks,
                          .micro_batches = p->work->batches * at->micro_batches,
-                         .memory = wish->memory,
+                         .memory = wish->memory *
+                                   (at->fewest && at->offload && wish->timeline ? FILLED : 1),
                          .recompute = at->fewest ? at->recompute : RECOMPUTE_none,
-                         .per_stage_recompute = at->fewest};
+                         .per_stage_recompute = at->fewest && at->recompute > RECOMPUTE_none,
+                         .offload = !at->offload ? OFFLOAD_none
+                                    : at->fewest ? OFFLOAD_fewest
+                                                 : OFFLOAD_all};
   Deal deal;
   Wish own_wish = *wish;
   own_wish.text &= has_text;
@@ -223,6 +239,7 @@ static PriceStatus price_deal(Prices *p, const Point *at, const UnitCosts *units
   if (status == PRICE_known && wish->timeline && has_text) {
     Point plain = *at;
     if (at->fewest) plain.recompute = RECOMPUTE_none;
+    plain.offload = false;
     out->plan = deal_text(point_plan(scratch, &plain), &problem, &deal, p->a);
     if (!out->plan) status = PRICE_refused;
   }
@@ -285,26 +302,76 @@ static UnitCosts with_level(const UnitCosts *without, const UnitCosts *with, Rec
   return out;
 }
 
+// The tables of a shape in any number of micro-batches but one. NULL: the passes refuse one.
+static const AwayPair *find_away(Prices *p, const Point *plain) {
+  AwayPair new = {.at = *plain};
+  new.at.stages = new.at.chunks = 1;
+  new.at.kind = POINT_1f1b;
+  for (int i = 0; i < p->away.n; i++) {
+    Point same = p->away.at[i].at;
+    if (same.micro_batches > 1 && plain->micro_batches > 1)
+      same.micro_batches = plain->micro_batches;
+    if (point_equal(&same, &new.at)) return &p->away.at[i];
+  }
+  Point away = new.at;
+  away.offload = true;
+  if (!(new.here = table_of(p, &new.at)) || !(new.away = table_of(p, &away))) return NULL;
+  vec_push(p->a, &p->away, new);
+  return &p->away.at[p->away.n - 1];
+}
+
+// The costs of units that may have their states in host memory.
+static UnitCosts with_away(const UnitCosts *units, const AwayPair *pair, Arena *a) {
+  UnitCost *unit = arena_array(a, UnitCost, units->n);
+  for (int i = 0; i < units->n; i++) {
+    const UnitCost *x = &pair->here->costs.at[i], *y = &pair->away->costs.at[i];
+    unit[i] = units->at[i];
+    unit[i].away = fmax(x->lasting - y->lasting, 0);
+    unit[i].moves = fmax(y->sums + y->update - x->sums - x->update, 0);
+    unit[i].piece = y->piece;
+  }
+  UnitCosts out = *units;
+  out.at = unit;
+  return out;
+}
+
+// The costs of units that a point's deal chooses from.  False: the passes refuse a table.
+static bool costs_of(Prices *p, const Point *at, Arena *a, UnitCosts *out) {
+  Point plain = *at, level = *at;
+  plain.offload = level.offload = false;
+  if (at->fewest) plain.recompute = RECOMPUTE_none;
+  const Table *t = table_of(p, &plain), *other;
+  if (!t) return false;
+  *out = t->costs;
+  if (at->fewest && at->recompute > RECOMPUTE_none) {
+    if (!(other = table_of(p, &level))) return false;
+    *out = with_level(out, &other->costs, at->recompute, a);
+  }
+  if (!at->offload) return true;
+  plain.recompute = RECOMPUTE_none;
+  plain.fewest = false;
+  const AwayPair *pair = find_away(p, &plain);
+  if (!pair) return false;
+  *out = with_away(out, pair, a);
+  return true;
+}
+
 // Prices a plan that fits into so much memory, with `text` a deal that is in its text.
 static PriceStatus find_price(Prices *p, const Point *at, const Wish *wish, Price *out) {
   *out = (Price){0};
   if (!prices_has_units(p, at)) return PRICE_unknown;
-  const Table *t = table_of(p, at);
-  if (!t) return PRICE_refused;
-  if (at->fewest) {
-    Point plain = *at;
-    plain.recompute = RECOMPUTE_none;
-    const Table *without = table_of(p, &plain);
-    if (!without) return PRICE_refused;
-    Arena *scratch = arena_new();
-    UnitCosts units = with_level(&without->costs, &t->costs, at->recompute, scratch);
-    PriceStatus status = find_deal(p, at, &units, wish, out);
-    arena_free(scratch);
-    return status;
+  if (at->stages == 1) {
+    const Table *t = table_of(p, at);
+    if (!t) return PRICE_refused;
+    *out = (Price){.bound = t->seconds, .seconds = t->seconds, .bytes = t->bytes};
+    return t->bytes > wish->memory ? PRICE_unfit : PRICE_known;
   }
-  if (at->stages > 1) return find_deal(p, at, &t->costs, wish, out);
-  *out = (Price){.bound = t->seconds, .seconds = t->seconds, .bytes = t->bytes};
-  return t->bytes > wish->memory ? PRICE_unfit : PRICE_known;
+  Arena *scratch = arena_new();
+  UnitCosts units;
+  bool ok = costs_of(p, at, scratch, &units);
+  PriceStatus status = ok ? find_deal(p, at, &units, wish, out) : PRICE_refused;
+  arena_free(scratch);
+  return status;
 }
 
 PriceStatus prices_find(Prices *p, const Point *at, bool timeline, Price *out) {
@@ -437,6 +504,7 @@ static bool is_inner(const Lender *l, const Point *at) {
 static int need_lender(Prices *p, const Point *at, int before) {
   Point plain = *at, whole;
   plain.recompute = RECOMPUTE_none;
+  plain.offload = false;
   plain.fewest = false;
   int i = find_lender(p, &plain);
   if (i >= 0 && (i != before || is_inner(&p->lenders.at[i], at))) return i;
@@ -452,6 +520,16 @@ static int need_lender(Prices *p, const Point *at, int before) {
   // Points with more stages than units have no price by tables.
   if (i < 0 && !prices_has_units(p, at) && table_of(p, &plain)) i = find_lender(p, &plain);
   return i;
+}
+
+// Whether the table is of the point's own shape, but for what it recomputes or has in host memory.
+static bool is_own(const Lender *l, const Point *at) {
+  Point plain = *at;
+  plain.stages = plain.chunks = 1;
+  plain.kind = POINT_1f1b;
+  plain.recompute = RECOMPUTE_none;
+  plain.offload = plain.fewest = false;
+  return point_equal(&l->at, &plain);
 }
 
 // The bound of a point with more stages than units: parts of units are dealt, so stages do the mean
@@ -484,32 +562,62 @@ bool prices_quick(Prices *p, const Point *at, double *bound) {
   return true;
 }
 
+static double units_away(const UnitCosts *units) {
+  double away = 0;
+  for (int i = 0; i < units->n; i++)
+    away += units->at[i].away;
+  return away;
+}
+
+static double units_moves(const UnitCosts *units) {
+  double moves = 0;
+  for (int i = 0; i < units->n; i++)
+    moves += units->at[i].moves;
+  return moves;
+}
+
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
   int before = *from, i = need_lender(p, at, before);
+  // Its own table without savers, before the others that its price takes.
+  if (i >= 0 && i == before && at->offload && at->stages > 1) {
+    Point plain = *at;
+    plain.recompute = RECOMPUTE_none;
+    plain.offload = plain.fewest = false;
+    if (table_of(p, &plain)) i = find_lender(p, &plain);
+  }
   if (i < 0 || i == before) return PRICE_unknown;
   const Lender lender = p->lenders.at[i], *l = &lender;
   *from = i;
   if (at->recompute > RECOMPUTE_none && !find_level(p, at->recompute, l)) return PRICE_unknown;
+  const AwayPair *away = at->offload ? find_away(p, &l->at) : NULL;
+  if (at->offload && !away) return PRICE_unknown;
   if (at->stages > 1 && !prices_has_units(p, at)) {
     *bound = bound_parts(p, l, at);
     return PRICE_known;
   }
   Arena *scratch = arena_new();
   UnitCosts units = borrow_costs(l, at, p->work, p->o->cluster, scratch);
-  double memory = LENT_BYTES * choose_memory(p->o), again = 0;
+  double memory = choose_memory(p->o), again = 0;
+  memory *= is_own(l, at) ? OWN_BYTES : LENT_BYTES;
   PriceStatus status;
   if (at->recompute > RECOMPUTE_none)
     again = recompute_units(&p->level[at->recompute], at, &units, scratch);
+  if (away) {
+    units = with_away(&units, away, scratch);
+    borrow_away(l, at, &units, scratch);
+  }
   if (at->stages > 1) {
     Price price = {0};
     Wish wish = {.memory = memory, .lender = l};
     status = find_deal(p, at, &units, &wish, &price);
     *bound = LENT_SECONDS * price.bound;
   } else {
-    status = units_bytes(&units) > memory ? PRICE_unfit : PRICE_known;
-    again *= step_slices(p->work, at->micro_batches);
-    *bound = LENT_SECONDS * fmax(borrow_seconds(l, at, p->work, p->o->cluster),
-                                 borrow_loop(l, at, p->work) + again);
+    status = units_bytes(&units) - units_away(&units) > memory ? PRICE_unfit : PRICE_known;
+    double slices = step_slices(p->work, at->micro_batches);
+    // With several micro-batches updates are after the loop.
+    double moves = slices > 1 ? units_moves(&units) : 0;
+    *bound = LENT_SECONDS * fmax(borrow_seconds(l, at, p->work, p->o->cluster) + moves,
+                                 borrow_loop(l, at, p->work) + again * slices);
   }
   arena_free(scratch);
   return status;

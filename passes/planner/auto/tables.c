@@ -50,6 +50,16 @@ static Module *copy_cut_out(Tables *t, const int *keep) {
   return module_clone(made.m);
 }
 
+// The cluster with host memory as fast as if all ranks of the plan read it: a cut-out is of one
+// stage, which may have few devices of a node.
+static Cluster with_shared_host(const Tables *t, const TableShape *shape) {
+  Cluster c = *t->o.cluster;
+  double all = fmin((double)t->o.ranks, c.per_node), own = fmin((double)shape->ranks, c.per_node);
+  c.host_node *= own / all;
+  c.host_update *= own / all;
+  return c;
+}
+
 // Takes a cut-out through the passes.  False: *why is the first error.
 static bool build(Tables *t, const TableShape *shape, const char *plan, const int *keep,
                   Sample *out, Arena *a, const char **why) {
@@ -65,10 +75,11 @@ static bool build(Tables *t, const TableShape *shape, const char *plan, const in
   const char *text = t->o.pipeline(t->o.context, a, plan, shape->ranks, shape->micro_batches, d);
   t->n_built++;
   bool ok = text && pipeline_run(m, text, &run, d);
+  Cluster cluster = with_shared_host(t, shape);
   *why = NULL;
   if (ok && module_has_stages(m))
     *why = "the plan has stages of its own";
-  else if (ok && !sample_step(m, t->blocks, t->o.cluster, t->o.target, a, out))
+  else if (ok && !sample_step(m, t->blocks, &cluster, t->o.target, a, out))
     *why = "its step cannot be priced";
   ok = ok && !*why;
   diag_free(d);
@@ -369,6 +380,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
                          .lasting = figure[FIG_lasting][i],
                          .updating = figure[FIG_updating][i],
                          .sums = figure[FIG_sums][i],
+                         .piece = s->piece,
                          .update = figure[FIG_update][i]};
     unit[i].kept[RECOMPUTE_none] = figure[FIG_kept][i];
     unit[i].split_working[RECOMPUTE_none] = s->split_working;

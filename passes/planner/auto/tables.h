@@ -45,6 +45,7 @@ typedef const char *TablePipeline(void *context, Arena *a, const char *plan, int
 
 typedef struct TableOptions {
   const Cluster *cluster; // with a known speed
+  int64_t ranks;          // of a plan: all stages
   Target target;
   TablePipeline *pipeline;
   void *context;

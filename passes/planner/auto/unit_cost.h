@@ -46,6 +46,10 @@ typedef struct UnitCost {
   double updating; // further bytes after the last micro-batch, at most
   double sums;     // seconds after the last micro-batch: sums over replicas, gathers
   double update;   // seconds of the optimizer
+  // If the states of its weights are in host memory, and f32 weights of which the step has copies:
+  double away;  // the part of `lasting` that is there
+  double moves; // further seconds of updates
+  double piece; // bytes of the largest update on the device
 } UnitCost;
 
 typedef struct UnitCosts {

@@ -436,6 +436,22 @@ static void read_weights(const Reader *r) {
   }
 }
 
+// Sets the bytes in host memory of the weight with the most of them, its states and itself: its
+// update has them on the device together.
+static void read_pieces(const Reader *r) {
+  const Graph *g = r->g;
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *p = g->params[i];
+    double bytes = 0;
+    if (!p->host || r->of_param[i] < 0) continue;
+    for (int k = 0; k < g->n_params; k++)
+      if (g->params[k]->host && g->params[k]->loc == p->loc)
+        bytes += (double)type_bytes(g->params[k]->type);
+    UnitSample *own = &r->out->unit[r->of_param[i]];
+    own->piece = fmax(own->piece, bytes);
+  }
+}
+
 // -- The step ----------------------------------------------------------------------------------
 
 // Whether collectives agree with their types: those over micro-batches have as many parts as there
@@ -495,6 +511,7 @@ bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target
     read_bytes(&r);
     read_handed(&r);
     read_weights(&r);
+    read_pieces(&r);
   }
   arena_free(r.a);
   return ok;

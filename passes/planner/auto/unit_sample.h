@@ -17,6 +17,7 @@ typedef struct UnitSample {
   double split_working;       // and besides those that gradients of weights read
   double handed;              // bytes to later units
   double weights;             // elements of the weights that it reads first
+  double piece; // bytes that the largest of their updates copies to the device; 0: none does
   // Bytes of the whole step: of these weights' gradients, of their states, and of all.
   double gradients, states, lasting;
 } UnitSample;
