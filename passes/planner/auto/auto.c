@@ -501,6 +501,31 @@ static void build_placed(AutoSearch *s, Candidates *all) {
   }
 }
 
+// Compiles plans without stages, with states in host memory and recomputation, with saved
+// activations there as well, instead of recomputation or beside it: those that take no longer than
+// the best plan that fits, or would if they did.
+static void build_swapped(AutoSearch *s, Candidates *all) {
+  for (int i = 0; i < s->points.n && !choice_ends(s->o, all); i++) {
+    Point at = s->points.at[i].at;
+    if (!s->points.at[i].built || at.stages > 1 || !at.offload || at.recompute != RECOMPUTE_layer)
+      continue;
+    const Candidate *c = find_same(all, point_plan(s->a, &at), at.micro_batches);
+    if (!c || !c->made || c->seconds > least_fitting(all)) continue;
+    int programs = point_programs(&at);
+    at.recompute = RECOMPUTE_none;
+    at.offload = false;
+    const char *inside = point_plan(s->a, &at), *recompute = recompute_program[RECOMPUTE_layer];
+    for (int beside = 0; beside < 2; beside++) {
+      const char *saver = beside ? str_format(s->a, "%s=1,swap=1", recompute) : "swap=1";
+      Candidate x = {.ranks = s->o->ranks, .micro_batches = at.micro_batches};
+      x.plan = str_format(s->a, "%s,%s,%s=1", inside, saver, offload_program);
+      x.worth = least_fitting(all);
+      if (programs + beside <= MAX_PLAN && !find_same(all, x.plan, x.micro_batches))
+        make_plan(s, &x, all);
+    }
+  }
+}
+
 // Whether two points without stages differ in micro-batches and in the level of ZeRO alone. With
 // one micro-batch sums run beside backward, which extends less exactly to all layers.
 static bool are_alike(const Point *p, const Point *q) {
@@ -570,7 +595,9 @@ void auto_build(AutoSearch *s, Candidates *all) {
     }
     if (s->o->progress) s->o->progress(s->o->context, NULL, s->o->bound);
   }
-  if (!small && !choice_ends(s->o, all)) build_placed(s, all);
+  if (small || choice_ends(s->o, all)) return;
+  build_placed(s, all);
+  build_swapped(s, all);
 }
 
 void auto_note(AutoSearch *s, const Candidate *c) {
