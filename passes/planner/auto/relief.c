@@ -10,7 +10,7 @@
 #include "point.h"
 #include "sharding/sharding.h"
 
-#define LEAST_GAIN 0.99 // times the best so far: longer expectations are not worth a try
+#define LEAST_GAIN 0.99 // times the best so far: longer variants of a large model are not tried
 
 // The most variants that are compiled, a few of a model with more than MOST_OPS: each takes a
 // fraction of a second there. Then none is if the best plan so far offloads no states.
@@ -49,6 +49,7 @@ typedef struct Relief {
   Effect *effects[2]; // of each saver, without stages and with
   Variants variants;
   double weights_left; // part of all weights that stays on the device without the states
+  double least_gain;   // times the best plan so far: the longest that is worth a try
   int n_tried, most_tried;
 } Relief;
 
@@ -305,7 +306,7 @@ static void find_faster(Relief *r) {
   for (int i = 0; i < r->variants.n; i++)
     advance(r, &r->variants.at[i], r->all->at[r->variants.at[i].base].micro_batches);
   while (r->n_tried < r->most_tried && !choice_ends(r->o, r->all)) {
-    double worth = LEAST_GAIN * least_fitting(r->all);
+    double worth = r->least_gain * least_fitting(r->all);
     Variant *first = NULL;
     for (int i = 0; i < r->variants.n; i++) {
       Variant *v = &r->variants.at[i];
@@ -338,6 +339,7 @@ void try_relief(const Module *model, const ChooseOptions *o, const AutoSearch *s
   if (large && fits && !best_offloads(a, all)) return;
   Relief r = {.model = model, .o = o, .search = search, .a = a, .all = all, .n_bases = all->n};
   r.most_tried = large && (fits || (search && auto_lacks(search) > 0)) ? FEW_TRIED : MOST_TRIED;
+  r.least_gain = large ? LEAST_GAIN : 1;
   r.weights_left = search ? auto_weights_left(search) : 1;
   candidates_savers(a, &r.savers);
   find_first(&r);
