@@ -1,0 +1,184 @@
+// See builds.h.
+
+#include "builds.h"
+
+#include "exclusion.h"
+#include "planner/plan/plan.h"
+#include "point_heap.h"
+#include "variants.h"
+
+#define LESS 0.999 // of the memory: for a deal that is made again
+
+const Candidate *find_tried(const Candidates *all, const Point *p) {
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    Point q;
+    if (c->excluded || c->stopped || !point_of_plan(c->plan, c->ranks, c->micro_batches, &q))
+      continue;
+    if (point_equal(p, &q)) return c;
+  }
+  return NULL;
+}
+
+bool is_tried(const Candidates *all, const Point *p) {
+  return find_tried(all, p) != NULL;
+}
+
+// Keeps the module of a candidate if it is the best so far.
+static void keep_best(AutoSearch *s, Kept *made, int candidate) {
+  made->candidate = candidate;
+  if (made->m && (!s->kept.m || made->seconds < s->kept.seconds)) {
+    Kept before = s->kept;
+    s->kept = *made;
+    *made = before;
+  }
+  kept_free(made);
+}
+
+// Prices another deal of a point, as its plan did not fit when it was built: into less memory, or
+// one that is in the plan's text.
+static void deal_again(AutoSearch *s, int i, const Candidate *c) {
+  Priced *p = &s->points.at[i];
+  double memory = choose_memory(s->o);
+  Price price;
+  if (!s->prices || p->dealt_again || c->priced_bytes <= 0) return;
+  p->dealt_again = true;
+  if (p->plan) memory *= LESS * c->priced_bytes / (double)c->needs.peak_bytes;
+  if (prices_deal(s->prices, &p->at, memory, &price) != PRICE_known ||
+      str_equal(price.plan, p->plan))
+    return;
+  p->seconds = price.seconds;
+  p->bytes = price.bytes;
+  p->plan = price.plan;
+  p->built = false;
+  points_push(s, i);
+}
+
+// Improves the deal in the text of a point's plan.
+static void improve_deal(AutoSearch *s, Priced *p) {
+  Price price;
+  if (!p->plan || p->dealt_again) return;
+  if (prices_deal(s->prices, &p->at, choose_memory(s->o), &price) != PRICE_known ||
+      price.seconds >= p->seconds)
+    return;
+  p->seconds = price.seconds;
+  p->bytes = price.bytes;
+  p->plan = price.plan;
+}
+
+// The candidate with that plan; NULL: it was not compiled.
+static const Candidate *find_same(const Candidates *all, const char *plan, int64_t micro_batches) {
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    bool compiled = !c->excluded && !c->stopped;
+    if (compiled && c->micro_batches == micro_batches && str_equal(c->plan, plan)) return c;
+  }
+  return NULL;
+}
+
+// Compiles the point's plan, unless another point has the same: a deal in which no layer is
+// recomputed. False: the choice ended meanwhile.
+static bool make_plan(AutoSearch *s, Candidate *c, Candidates *all) {
+  const Candidate *same = find_same(all, c->plan, c->micro_batches);
+  if (same) {
+    *c = *same;
+    s->n_same++;
+    return true;
+  }
+  Kept made = {0};
+  bool keeps = s->o->run && !auto_is_small(s);
+  candidate_make(s->model, s->o, s->a, c, keeps ? &made : NULL);
+  s->n_built += !c->stopped;
+  s->n_failed += !c->made && !c->stopped;
+  vec_push(s->a, all, *c);
+  keep_best(s, &made, all->n - 1);
+  return !c->stopped;
+}
+
+// Keys are lower, or plans may be faster than them.
+static void push_skipped(AutoSearch *s) {
+  for (int i = 0; i < s->points.n; i++) {
+    if (!s->points.at[i].skipped) continue;
+    s->points.at[i].skipped = false;
+    points_push(s, i);
+  }
+}
+
+void build_point(AutoSearch *s, int i, Candidates *all) {
+  Priced *p = &s->points.at[i];
+  improve_deal(s, p);
+  Candidate c = {.plan = p->plan ? p->plan : point_plan(s->a, &p->at), .ranks = s->o->ranks};
+  c.micro_batches = p->at.micro_batches;
+  c.worth = least_fitting(all);
+  c.priced = p->seconds;
+  c.priced_bytes = p->bytes;
+  p->built = make_plan(s, &c, all);
+  // A plan with a deal in its text may be one without it, which `place` deals.
+  if (!c.made && !c.stopped && !c.needs_less && p->plan) {
+    prices_refuse_deals(s->prices);
+    p->built = false;
+    p->tier = TIER_closed;
+    points_push(s, i);
+  }
+  if (!c.made) return;
+  auto_note_built(s, &p->at, p->seconds, &c);
+  if (p->at.stages == 1) auto_note_one_stage(s, c.seconds);
+  push_skipped(s);
+  points_order(s);
+  if (c.fits) return;
+  if (!s->points.at[i].dealt_again) {
+    add_recomputed(s, i);
+    add_least(s, i);
+  }
+  deal_again(s, i, &c);
+}
+
+// Whether the point lacks no memory by its tables.
+static bool may_fit(const AutoSearch *s, const Point *at) {
+  for (int i = 0; i < s->points.n; i++)
+    if (point_equal(&s->points.at[i].at, at))
+      return !s->points.at[i].out && !s->points.at[i].dropped;
+  return false;
+}
+
+void build_placed(AutoSearch *s, Candidates *all) {
+  const Candidate *best = auto_best_of_space(s, all);
+  for (int i = 0; best && i < s->points.n; i++) {
+    const Priced *p = &s->points.at[i];
+    Point at = p->at;
+    at.fewest = false;
+    if (p->at.fewest) at.recompute = RECOMPUTE_none;
+    if (!p->built || !p->plan || !str_equal(p->plan, best->plan) ||
+        p->at.micro_batches != best->micro_batches || is_tried(all, &at))
+      continue;
+    if (p->at.fewest && !may_fit(s, &at)) continue;
+    Candidate c = {.plan = point_plan(s->a, &at), .ranks = s->o->ranks};
+    c.micro_batches = at.micro_batches;
+    c.worth = least_fitting(all);
+    c.priced = p->seconds;
+    make_plan(s, &c, all);
+    return;
+  }
+}
+
+void build_swapped(AutoSearch *s, Candidates *all) {
+  for (int i = 0; i < s->points.n && !choice_ends(s->o, all); i++) {
+    Point at = s->points.at[i].at;
+    if (!s->points.at[i].built || at.stages > 1 || !at.offload || at.recompute != RECOMPUTE_layer)
+      continue;
+    const Candidate *c = find_same(all, point_plan(s->a, &at), at.micro_batches);
+    if (!c || !c->made || c->seconds > least_fitting(all)) continue;
+    int programs = point_programs(&at);
+    at.recompute = RECOMPUTE_none;
+    at.offload = false;
+    const char *inside = point_plan(s->a, &at), *recompute = recompute_program[RECOMPUTE_layer];
+    for (int beside = 0; beside < 2; beside++) {
+      const char *saver = beside ? str_format(s->a, "%s=1,swap=1", recompute) : "swap=1";
+      Candidate x = {.ranks = s->o->ranks, .micro_batches = at.micro_batches};
+      x.plan = str_format(s->a, "%s,%s,%s=1", inside, saver, offload_program);
+      x.worth = least_fitting(all);
+      if (programs + beside <= MAX_PLAN && !find_same(all, x.plan, x.micro_batches))
+        make_plan(s, &x, all);
+    }
+  }
+}
