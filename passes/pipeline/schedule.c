@@ -16,7 +16,8 @@
 //     a move  starts at the end of the segment that produces its operand; a rank that only receives it
 //             begins to wait before the first of its own segments that ends later
 //     common  to all stages, such as a mask: each rank runs it right before its first other segment of
-//             the slice, and waits for no other rank
+//             the slice, and waits for no other rank; a value that it sends takes its turn after the
+//             rank's segment before it
 //     update  after the loop, ops that wait for no other stage come first, then those that wait for
 //             one hop, and so on: a stage that ends early reduces its own gradients meanwhile
 //
@@ -339,12 +340,12 @@ static int by_end(const void *x, const void *y) {
 }
 
 typedef struct Get {
-  int rank, move; // rank of the block at whose end the move starts
+  int position, move; // move_position of the move
 } Get;
 
-static int by_rank(const void *x, const void *y) {
+static int by_position(const void *x, const void *y) {
   const Get *a = x, *b = y;
-  if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+  if (a->position != b->position) return a->position < b->position ? -1 : 1;
   return a->move - b->move;
 }
 
@@ -420,14 +421,35 @@ static int *write_segments(const Scheduler *s) {
   return number;
 }
 
-// A value that no segment produces is sent at the end of its sender's first segment.
-static int segment_before(const Scheduler *s, const Move *move) {
+// The position of a class's leading segments of a slice: after its block before the slice, which
+// may send, and before all that ends later. In the first slice no block is before, and classes
+// follow each other.
+static int lead_position(const Scheduler *s, int class, int slice, const int *rank) {
   const Timeline *t = &s->timeline;
-  if (move->from >= 0) return move->from;
-  for (int c = 0; c < s->n_classes; c++)
-    if (t->at[c] < t->at[c + 1] && class_sends(s, move->op, c))
-      return t->block[t->at[c]] % s->segments.n;
-  return 0;
+  int i = t->at[class];
+  while (i < t->at[class + 1] && t->block[i] / s->segments.n != slice)
+    i++;
+  return i > t->at[class] ? 2 * rank[t->block[i - 1]] + 1 : class - s->n_classes;
+}
+
+static bool has_leading(const Scheduler *s, int class) {
+  for (int k = 0; k < s->segments.n; k++)
+    if (s->leads[k] && is_on(s, k, class)) return true;
+  return false;
+}
+
+// The position of a transfer's start: twice the rank of the block at whose end it starts. A value
+// that no segment produces is sent at the end of its sender's first segment, which may be a leading
+// one.
+static int move_position(const Scheduler *s, const Move *move, int slice, const int *rank) {
+  const Timeline *t = &s->timeline;
+  int n = s->segments.n, from = move->from;
+  for (int c = 0; c < s->n_classes && from < 0; c++) {
+    if (t->at[c] == t->at[c + 1] || !class_sends(s, move->op, c)) continue;
+    if (has_leading(s, c)) return lead_position(s, c, slice, rank);
+    from = t->block[t->at[c]] % n;
+  }
+  return 2 * rank[slice * n + (from < 0 ? 0 : from)];
 }
 
 // The transfers to a class from other devices, in the order in which they start.
@@ -440,12 +462,19 @@ static Get *gets_of_class(const Scheduler *s, int class, const int *rank, int *n
     if (!mesh_has(op->out[0]->layout->mesh, s->first[class]) ||
         mesh_has(op->in[0].value->layout->mesh, s->first[class]))
       continue;
-    int from = segment_before(s, &s->move.at[i]);
     for (int m = 0; m < slices; m++)
-      gets[(*n)++] = (Get){rank[m * s->segments.n + from], i};
+      gets[(*n)++] = (Get){move_position(s, &s->move.at[i], m, rank), i};
   }
-  qsort(gets, (size_t)*n, sizeof *gets, by_rank);
+  qsort(gets, (size_t)*n, sizeof *gets, by_position);
   return gets;
+}
+
+// Adds the transfers that start before a position.
+static void write_gets(const Scheduler *s, const Get *gets, int n, int before, int *at,
+                       RankRun *run) {
+  for (; *at < n && gets[*at].position < before; ++*at)
+    vec_push(s->g->module->arena, &run->action,
+             ((Action){.get = s->move.at[gets[*at].move].op->out[0]}));
 }
 
 // A class runs its segments in order; transfers to it start as soon as they can.
@@ -459,14 +488,16 @@ static void write_run(const Scheduler *s, int class, const int *number, const in
   for (int i = 0; i < s->n_devices; i++)
     if (s->class_of[i] == class) run.device[run.n_devices++] = s->device[i];
   bool *begun = arena_array(s->arena, bool, module_slices(s->g->module));
+  bool leading = has_leading(s, class);
   for (int i = t->at[class]; i < t->at[class + 1]; i++) {
     int slice = t->block[i] / n;
+    if (!begun[slice] && leading)
+      write_gets(s, gets, n_gets, lead_position(s, class, slice, rank), &at, &run);
     for (int k = 0; k < n && !begun[slice]; k++)
       if (s->leads[k] && is_on(s, k, class))
         vec_push(a, &run.action, ((Action){.segment = number[k]}));
     begun[slice] = true;
-    for (; at < n_gets && gets[at].rank < rank[t->block[i]]; at++)
-      vec_push(a, &run.action, ((Action){.get = s->move.at[gets[at].move].op->out[0]}));
+    write_gets(s, gets, n_gets, 2 * rank[t->block[i]], &at, &run);
     vec_push(a, &run.action, ((Action){.segment = number[t->block[i] % n]}));
   }
   vec_push(a, &graph_schedule(s->g)->run, run);
