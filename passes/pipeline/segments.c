@@ -371,6 +371,37 @@ static int stage_of(const Segments *s, int segment, const Ties *ties) {
   return best;
 }
 
+// Whether a backward segment but `except` is of the stage.
+static bool has_backward(const Segments *s, int stage, int except) {
+  for (int i = 0; i < s->n; i++)
+    if (i != except && s->at[i].kind == WORK_B && s->at[i].stage == stage) return true;
+  return false;
+}
+
+// Gives backwards the numbers of stages.
+static void number_backwards(const Finder *f) {
+  Segments *s = f->out;
+  const Ties ties = find_ties(f);
+  for (int i = 0; i < s->n; i++)
+    if (s->at[i].kind != WORK_F) s->at[i].stage = stage_of(s, i, &ties);
+  // A later stage may leave gradients to the backward of an earlier one, even most of those there.
+  // A stage without a backward has the last one with gradients of it that its own stage can spare.
+  for (int stage = 0; stage < s->n_stages; stage++) {
+    int i = s->n - 1;
+    while (i >= 0 &&
+           (s->at[i].kind != WORK_B || s->at[i].stage <= stage ||
+            !ties.gradients[i * s->n_stages + stage] || !has_backward(s, s->at[i].stage, i)))
+      i--;
+    if (i < 0 || has_backward(s, stage, -1)) continue;
+    // Gradients of its weights are apart, at the same depth.
+    int from = s->at[i].stage;
+    for (int k = 0; k < s->n; k++)
+      if (s->at[k].kind != WORK_F && s->at[k].stage == from && s->at[k].set == s->at[i].set &&
+          s->at[k].depth == s->at[i].depth && s->at[k].turn == s->at[i].turn)
+        s->at[k].stage = stage;
+  }
+}
+
 bool *segments_reads(const Segments *s, const Graph *g, Arena *a) {
   bool *reads = arena_array(a, bool, s->n * s->n);
   for_each_op(op, g)
@@ -400,18 +431,32 @@ static bool is_shared_out(const Finder *f, int segment) {
   return false;
 }
 
+// The number of other forwards on devices of the segment.
+static int count_covered(const Segments *s, const Segment *k) {
+  int n = 0;
+  for (int j = 0; j < s->n; j++)
+    n += s->at[j].kind == WORK_F && !s->at[j].is_relay && s->at[j].set != k->set &&
+         mesh_covers(k->mesh, s->at[j].mesh);
+  return n;
+}
+
+static bool has_forward(const Segments *s, int set) {
+  for (int i = 0; i < s->n; i++)
+    if (s->at[i].kind == WORK_F && s->at[i].set == set) return true;
+  return false;
+}
+
 static void find_common(const Finder *f) {
   Segments *s = f->out;
   const bool *reads = segments_reads(s, f->g, f->arena);
   for (int i = 0; i < s->n; i++) {
     Segment *k = &s->at[i];
+    // A backward of no forward, such as the gradient of a weight that several stages read.
+    if (k->kind != WORK_F && !has_forward(s, k->set))
+      k->is_common = count_covered(s, k) > 1 && !is_shared_out(f, i);
     if (k->kind != WORK_F) continue;
     // A forward whose devices contain those of several others is common to them.
-    int covered = 0;
-    for (int j = 0; j < s->n; j++)
-      covered += s->at[j].kind == WORK_F && !s->at[j].is_relay && s->at[j].set != k->set &&
-                 mesh_covers(k->mesh, s->at[j].mesh);
-    k->is_common = covered > 1 && !is_shared_out(f, i);
+    k->is_common = count_covered(s, k) > 1 && !is_shared_out(f, i);
     // A common forward reads only common ones.
     for (int from = 0; from < s->n; from++)
       k->is_common &= !reads[i * s->n + from] || s->at[from].is_common;
@@ -477,9 +522,7 @@ Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   // Forwards define the stages, which backwards join.
   find_relays(&f);
   number_stages(&f);
-  const Ties ties = find_ties(&f);
-  for (int i = 0; i < out.n; i++)
-    if (out.at[i].kind != WORK_F) out.at[i].stage = stage_of(&out, i, &ties);
+  number_backwards(&f);
   find_common(&f);
   name_segments(&f);
   return out;

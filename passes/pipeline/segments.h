@@ -24,6 +24,10 @@
 //     %m = broadcast %mask      : … @all              F0   it is read on @s0 and on @s1
 //     %g = reduce_sum %d        : … @all backward     B0
 //
+// So is a backward on such devices that have no forward of their own:
+//
+//     %g = linear_back_w %x, %d : … @all backward     B1.2    of a weight of @s0 and @s1
+//
 // A forward of moves only is in no stage either: it brings a value from an earlier stage to a later
 // one through the devices of a third. It has the number of the next stage on its devices:
 //
@@ -33,9 +37,11 @@
 // Stages count from 0, in the order of their forwards. A backward belongs to the stage with the
 // most ops of which it has gradients, or else to the one from which it reads the most forward
 // values, without those of weights alone: a value that many layers read, such as the seed of
-// dropouts, is of the first. With `split`, backward ops that serve only one gradient of a weight,
-// or those of a weight and of its bias, are separate segments (W): no other gradient waits for
-// them.
+// dropouts, is of the first. But a stage that would have no backward has the last one with
+// gradients of it, if the other stage has several: gradients of a decoder wait for the backward of
+// an encoder on their devices, which adds them, and may be the most there. With `split`, backward
+// ops that serve only one gradient of a weight, or those of a weight and of its bias, are separate
+// segments (W): no other gradient waits for them.
 //
 // With `by_piece`, each piece of the model has segments of its own, and pieces run in turn: forward
 // from the first, backward from the last. An op of no piece, such as a sum over pieces, has the
@@ -55,7 +61,7 @@ typedef struct Segment {
   int set;         // of devices
   const Mesh *mesh;
   const char *name; // "F0"
-  bool is_common;   // or the gradient of a common segment
+  bool is_common;   // to stages, or the gradient of such a segment
   bool is_relay;    // only moves
   const Op *first;
 } Segment;

@@ -167,6 +167,8 @@ PLANS = [
     # Each rank has the gradients of its tokens, and the gradient of its part of the table.
     ("pp_interlaced=2,sp=2", ["t5"], [4], ["--micro-batches", 4], [MOVE, SUM, SCATTER, GATHER]),
     (SIDE_BRANCH, ["t5"], [2], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp_zb_h1=2,dp=2", ["t5"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp_interleaved=2,zero1=2", ["t5"], [4], ["--micro-batches", 4], [MOVE]),
     ("pp_interleaved", ["t5"], [4, 2], ["--micro-batches", 8], [MOVE]),
     (THREE_CHUNKS, ["gpt", "moe", "t5"], [2, 4], ["--micro-batches", 8], [MOVE]),
     ("pp_3f1b", ["recycle"], [4, 2], ["--micro-batches", 8], [MOVE]),
