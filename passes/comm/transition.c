@@ -6,6 +6,7 @@
 
 #include "transition.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ir/analysis/boxes.h"
@@ -377,18 +378,26 @@ double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
   return p ? p->total.seconds : 0;
 }
 
-// A device that only the wanted mesh has must receive its part, by its link to its node and by the
-// adapter in parallel. A part of a partial sum may be zeros.
+// The bytes of a device's part; of a partial sum, its share of it.
+static double part_bytes(const Type *whole, const Layout *l) {
+  double bytes = (double)type_bytes(whole);
+  for (int d = 0; d < whole->ndim; d++)
+    bytes /= (double)layout_parts(l, d);
+  return bytes;
+}
+
+// A device must receive its part, by its link to its node and by the adapter in parallel; if it has
+// another part, no less than the bytes by which its own is larger. A part of a partial sum may be
+// zeros.
 double transition_least(Transitions *t, const Type *whole, const Layout *from, const Layout *want) {
   if (from->mesh == want->mesh || transition_is_move(t, from, want)) return 0;
-  double bytes = (double)type_bytes(whole), in = cluster_fastest_inside(t->c).beta,
+  double bytes = part_bytes(whole, want), in = cluster_fastest_inside(t->c).beta,
          across = cluster_fastest_across(t->c).beta;
   for (int a = 0; a < want->n_axes; a++)
     if (want->axis[a].kind == SBP_P) return 0;
-  for (int d = 0; d < whole->ndim; d++)
-    bytes /= (double)layout_parts(want, d);
-  if (in <= 0 || across <= 0 || mesh_covers(from->mesh, want->mesh)) return 0;
-  return 0.999 * bytes / (1 / in + 1 / across);
+  if (in <= 0 || across <= 0) return 0;
+  if (mesh_covers(from->mesh, want->mesh)) bytes -= part_bytes(whole, from);
+  return 0.999 * fmax(bytes, 0) / (1 / in + 1 / across);
 }
 
 double transition_routed(Transitions *t, const Type *whole, const Layout *from, const Layout *want,
