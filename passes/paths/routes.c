@@ -22,8 +22,8 @@ typedef Vec(Waiting) Queue;
 typedef struct Reach {
   double *seconds;
   int *n_steps, *hop, *before; // the last hop, and its start state
-  bool *done;                  // by state: whether no other route to it is sooner
-  Queue queue;                 // states that may be next
+  bool *done;  // by state: no other route to it is sooner, or it does not divide the dimensions
+  Queue queue; // states that may be next
 } Reach;
 
 typedef struct Tariff {
@@ -125,7 +125,8 @@ static Waiting queue_pop(Queue *q) {
   return top;
 }
 
-static Reach *reach_new(Routes *r, int n, int from) {
+static Reach *reach_new(Routes *r, const Tariff *t, int from) {
+  int n = t->net->state.n;
   Reach *reach = arena_one(r->arena, Reach);
   *reach = (Reach){.seconds = arena_array(r->arena, double, n),
                    .n_steps = arena_array(r->arena, int, n),
@@ -135,6 +136,7 @@ static Reach *reach_new(Routes *r, int n, int from) {
   for (int i = 0; i < n; i++) {
     reach->seconds[i] = INFINITY;
     reach->before[i] = -1;
+    reach->done[i] = !t->fits[i];
   }
   reach->seconds[from] = 0;
   queue_push(r->arena, &reach->queue, (Waiting){0, 0, from});
@@ -145,7 +147,7 @@ static Reach *reach_new(Routes *r, int n, int from) {
 // `to` is reached, so that hops which no route takes are not priced.
 static const Reach *reach_to(Routes *r, Tariff *t, int from, int to) {
   const RouteNet *net = t->net;
-  if (!t->from[from]) t->from[from] = reach_new(r, net->state.n, from);
+  if (!t->from[from]) t->from[from] = reach_new(r, t, from);
   Reach *reach = t->from[from];
   if (!t->fits[to]) return reach;
   while (reach->queue.n && !reach->done[to]) {
@@ -154,17 +156,20 @@ static const Reach *reach_to(Routes *r, Tariff *t, int from, int to) {
     if (w.seconds > reach->seconds[w.state] || w.n_steps > reach->n_steps[w.state]) continue;
     reach->done[w.state] = true;
     for (int i = net->first[w.state]; i < net->first[w.state + 1]; i++) {
+      int at = net->to.at[i];
+      if (reach->done[at]) continue;
+      // No hop makes a better way to a state that is as near as this one.
+      Waiting known = {reach->seconds[at], reach->n_steps[at], at};
+      Waiting next = {w.seconds, w.n_steps + 1, at};
+      if (!sooner(&next, &known)) continue;
       const Hop *hop = &net->hop.at[i];
-      if (!t->fits[hop->to] || reach->done[hop->to]) continue;
-      double seconds = w.seconds + hop_start(net, hop) + hop_bytes(net, hop, t->bytes);
-      Waiting next = {seconds, w.n_steps + 1, hop->to};
-      Waiting known = {reach->seconds[hop->to], reach->n_steps[hop->to], hop->to};
+      next.seconds = w.seconds + hop_start(net, hop) + hop_bytes(net, hop, t->bytes);
       if (!sooner(&next, &known)) continue;
       // A better way to this state.
-      reach->seconds[hop->to] = next.seconds;
-      reach->n_steps[hop->to] = next.n_steps;
-      reach->hop[hop->to] = i;
-      reach->before[hop->to] = w.state;
+      reach->seconds[at] = next.seconds;
+      reach->n_steps[at] = next.n_steps;
+      reach->hop[at] = i;
+      reach->before[at] = w.state;
       queue_push(r->arena, &reach->queue, next);
     }
   }

@@ -192,8 +192,8 @@ static bool add_hop(void *context, const Edge *e, const State *after) {
   if (!is_one_op(&net->group[0], &g->from, after, e)) return true;
   Rate *rate = rate_of(g, after, e);
   double part = part_of(net, path_grows(e->prim) ? after : &g->from);
-  int to = find_state(g->arena, net, after);
-  vec_push(g->arena, &net->hop, ((Hop){to, rate, part, *e}));
+  vec_push(g->arena, &net->to, find_state(g->arena, net, after));
+  vec_push(g->arena, &net->hop, ((Hop){rate, part, *e}));
   return true;
 }
 
@@ -286,7 +286,7 @@ static void add_orders(Growing *g, int dim) {
     for (int i = 0; i < n; i++)
       after.label[to[i]] = (uint8_t)label_of(dim, i);
     Hop hop = {.rate = order_rate(g, n, from, to), .part = part_of(g->net, &g->from)};
-    hop.to = find_state(g->arena, g->net, &after);
+    vec_push(g->arena, &g->net->to, find_state(g->arena, g->net, &after));
     hop.edge.prim = PATH_permute;
     vec_push(g->arena, &g->net->hop, hop);
   }

@@ -20,7 +20,6 @@
 struct Rate; // of all hops that cost the same
 
 typedef struct Hop {
-  int to;
   struct Rate *rate;
   double part; // of the value, that the rate is for
   Edge edge;
@@ -35,6 +34,7 @@ typedef struct RouteNet {
   Vec(State) state;
   int *first; // [states + 1]: its first hop
   Vec(Hop) hop;
+  Vec(int) to;            // by hop: its state; apart, as a query passes most hops by
   int *at;                // by layout_number: its state + 1
   int *table, table_size; // state + 1 by hash; a power of two
   struct Growing *prices;
