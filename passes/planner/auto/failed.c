@@ -31,6 +31,18 @@ static const Candidate *smallest(const Candidates *all) {
   return best;
 }
 
+// Returns the one that was not made and would need least. Variants of a plan may need the same, as
+// bounds of stages do not depend on their schedule: then the one with the shortest name.
+static const Candidate *smallest_unmade(const Candidates *all) {
+  const Candidate *best = NULL;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (c->made || c->least <= 0 || (best && c->least > best->least)) continue;
+    if (!best || c->least < best->least || strlen(c->plan) < strlen(best->plan)) best = c;
+  }
+  return best;
+}
+
 // Returns the length of an accidental part of a reason: a number, or the name of an axis.
 static size_t chance(const char *text) {
   static const char digits[] = "0123456789", along[] = " along ";
@@ -259,12 +271,7 @@ bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const 
   for (int i = 0; i < tried->n; i++)
     vec_push(a, &all, tried->at[i]);
   try_most_slices(model, o, a, &all);
-  // The one that needs least, and the one that was not made and would need least.
-  const Candidate *c = smallest(&all), *unmade = NULL;
-  for (int i = 0; i < all.n; i++) {
-    const Candidate *x = &all.at[i];
-    if (!x->made && x->least > 0 && (!unmade || x->least < unmade->least)) unmade = x;
-  }
+  const Candidate *c = smallest(&all), *unmade = smallest_unmade(&all);
   bool proved = certificate->lacks > 0;
   if (proved) none_can_fit(o, certificate, d);
   if (!c && !unmade && !proved) return none_made(model, o, a, &all, d);
