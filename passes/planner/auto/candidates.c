@@ -207,6 +207,12 @@ static void list_inside(const Module *m, const ChooseOptions *o, Arena *a, const
       add(o, a, out, "", &known[i], inside);
 }
 
+void candidates_saving(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
+  for (int i = 0; i < N_KNOWN; i++)
+    if (known[i].use & FREES_ACTIVATIONS)
+      list_inside(m, o, a, str_format(a, ",%s=1", known[i].plan), out);
+}
+
 void candidates_last(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
   for (int i = 0; i < N_KNOWN; i++) {
     if (!(known[i].use & OFFLOADS_STATE)) continue;

@@ -48,6 +48,10 @@ int64_t candidate_stages(const Candidate *c);
 void candidates_inside(const ChooseOptions *o, Arena *a, Trials *out);
 // Lists the candidates that take little time, each on all ranks; with `stages`, stages among them.
 void candidates_quick(const Module *m, const ChooseOptions *o, Arena *a, bool stages, Trials *out);
+
+// Those that take little time to be made, and recompute or offload saved activations: in each of
+// the plans of replicas.
+void candidates_saving(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 // Programs that save memory, after those of a plan: ",swap=1,offload=1".
 typedef struct Saver {
   const char *text;

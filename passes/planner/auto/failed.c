@@ -173,25 +173,71 @@ static bool may_fit(const StepWork *w, const ChooseOptions *o, Arena *a, const C
   return !w || least_bytes_of(w, a, c->plan, c->ranks, c->micro_batches).own <= choose_memory(o);
 }
 
+// The largest number of micro-batches up to `most`, in which ranks with rows of their own have
+// whole ones: the plan needs least in it.
+static int64_t most_slices(const ChooseOptions *o, Arena *a, const Candidate *c, int64_t most) {
+  bool offloads;
+  Candidate base = *c;
+  base.plan = plan_without_savers(a, c->plan, &offloads);
+  int64_t n = most < MAX_MICRO_BATCHES ? most : MAX_MICRO_BATCHES;
+  if (n < 1) return 1; // of unknown rows
+  while (n > 1 && (o->batch % n != 0 || !has_whole_rows(o, &base, n)))
+    n--;
+  return n;
+}
+
+static void make_in(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
+                    int64_t micro_batches, Candidate *out) {
+  *out = (Candidate){.plan = c->plan, .ranks = c->ranks, .micro_batches = micro_batches};
+  candidate_make(model, o, a, out, NULL);
+}
+
+// Whether the plan fits: in the most micro-batches, or else it is given up, as it hardly needs less
+// in fewer. Then the fewest in which it fits are found by bisection. A plan that cannot be made in
+// the most is tried in more and more.
+static bool fits_in_some(const Module *model, const ChooseOptions *o, const StepWork *w, Arena *a,
+                         const Candidate *c, Candidate *out) {
+  Candidate most = *c;
+  if (!o->micro_batches) most.micro_batches = most_slices(o, a, c, o->batch);
+  // Sums of gradients are in several micro-batches only.
+  if (!may_fit(w, o, a, &most)) most.micro_batches = c->micro_batches;
+  if (!may_fit(w, o, a, &most)) return false;
+  make_in(model, o, a, &most, most.micro_batches, out);
+  if (!out->made && !out->needs_less) {
+    Candidates tried = {0};
+    candidate_try(model, o, a, &tried, *c, NULL);
+    if (!tried.n) return false;
+    *out = tried.at[tried.n - 1];
+    return out->fits;
+  }
+  if (!out->fits) return false;
+  for (int64_t low = c->micro_batches; low < out->micro_batches;) {
+    Candidate now = {0};
+    int64_t middle = (low + out->micro_batches) / 2, n = most_slices(o, a, c, middle);
+    if (n >= low) make_in(model, o, a, c, n, &now);
+    if (now.fits)
+      *out = now;
+    else
+      low = middle + 1;
+  }
+  return true;
+}
+
 // Whether one of the plans fits: the first of them.
 static bool any_of(const Trials *trials, const Module *model, const ChooseOptions *o,
                    const StepWork *w, Arena *a, Candidate *out) {
-  for (int i = 0; i < trials->n; i++) {
-    Candidates tried = {0};
-    if (!may_fit(w, o, a, &trials->at[i].c)) continue;
-    candidate_try(model, o, a, &tried, trials->at[i].c, NULL);
-    *out = tried.at[tried.n - 1];
-    if (out->fits) return true;
-  }
+  for (int i = 0; i < trials->n; i++)
+    if (fits_in_some(model, o, w, a, &trials->at[i].c, out)) return true;
   return false;
 }
 
-// Whether one of the plans that take little time to make fits, with `last` also one that offloads
-// states.
+// Whether one of the plans that take little time to make fits, or one that recomputes or offloads
+// saved activations, with `last` also one that offloads states.
 static bool quick_fits(const Module *model, const ChooseOptions *o, const StepWork *w, bool last,
                        Arena *a, Candidate *out) {
   Trials quick = {0};
   candidates_quick(model, o, a, true, &quick);
+  candidates_saving(model, o, a, &quick);
   if (last) candidates_last(model, o, a, &quick);
   return any_of(&quick, model, o, w, a, out);
 }
@@ -215,30 +261,37 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, bool last, A
   return false;
 }
 
+// Whether the plan was compiled in as many micro-batches, or could not be.
+static bool is_tried(const Candidates *all, const char *plan, int64_t micro_batches) {
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (!c->excluded && c->micro_batches == micro_batches && str_equal(c->plan, plan)) return true;
+  }
+  return false;
+}
+
 // Tries plans in their largest number of micro-batches, in which they need least: too much
 // persistent state may have excluded that before. Plans that would not need less than the least so
 // far are left out.
 static void try_most_slices(const Module *model, const ChooseOptions *o, Arena *a,
                             Candidates *all) {
+  Candidates unmade = {0};
   for (int i = 0, n = all->n; i < n; i++) {
     const Candidate c = all->at[i], *least = smallest(all);
     if (!c.made || c.searched || o->micro_batches) continue;
-    // The largest number that divides the rows.
-    int64_t slices = o->batch < MAX_MICRO_BATCHES ? o->batch : MAX_MICRO_BATCHES;
-    while (slices > c.micro_batches && o->batch % slices != 0)
-      slices--;
-    if (slices <= c.micro_batches || !slices) continue;
     int64_t kept = c.needs.weight_bytes + c.needs.state_bytes;
     int64_t rest = c.needs.peak_bytes - kept;
-    if (kept + rest * c.micro_batches / slices >= least->needs.peak_bytes) continue;
-    // If the ranks cannot share so few rows, in half as many.
-    Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = slices};
-    candidate_make(model, o, a, &more, NULL);
-    for (int64_t k = slices / 2; !more.made && k > c.micro_batches; k /= 2) {
-      more = (Candidate){.plan = c.plan, .ranks = c.ranks, .micro_batches = k};
-      if (o->batch % k == 0) candidate_make(model, o, a, &more, NULL);
+    // If the ranks cannot share so few rows, in fewer.
+    for (int64_t k = most_slices(o, a, &c, o->batch); k > c.micro_batches;
+         k = most_slices(o, a, &c, k / 2)) {
+      if (kept + rest * c.micro_batches / k >= least->needs.peak_bytes) break;
+      if (is_tried(all, c.plan, k)) break;
+      if (is_tried(&unmade, c.plan, k)) continue;
+      Candidate more;
+      make_in(model, o, a, &c, k, &more);
+      vec_push(a, more.made ? all : &unmade, more);
+      if (more.made) break;
     }
-    if (more.made) vec_push(a, all, more);
   }
 }
 
