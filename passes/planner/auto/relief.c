@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "evaluate.h"
+#include "least_bytes.h"
 #include "planner/plan/plan.h"
 #include "point.h"
 #include "sharding/sharding.h"
@@ -15,6 +16,9 @@
 // The most variants that are compiled, a few of a model with more than MOST_OPS: each takes a
 // fraction of a second there. Then none is if the best plan so far offloads no states.
 enum { MOST_TRIED = 48, FEW_TRIED = 16, MOST_OPS = 512 };
+
+// Those that cannot fit, and are compiled because the nearest miss is reported.
+enum { MOST_LACKING = 4 };
 
 // A base with a saver, and its next trial.
 typedef struct Variant {
@@ -281,9 +285,18 @@ static bool compile(Relief *r, Variant *v) {
   return c->fits;
 }
 
+// Whether the variant cannot fit by its least bytes, in several micro-batches with sums of
+// gradients.
+static bool is_proved_unfit(const Relief *r, const Variant *v) {
+  if (!r->search) return false;
+  LeastBytes b = least_bytes_of(auto_work(r->search), r->a, v->plan, r->o->ranks, v->slices);
+  return b.own > choose_memory(r->o);
+}
+
 // Compiles the variants that need least, until one fits: of those that cannot be made in so many
 // micro-batches, in half as many.
 static void find_any(Relief *r) {
+  int n_lacking = 0;
   for (int i = 0; i < r->variants.n; i++)
     move_to_most(r, &r->variants.at[i]);
   while (!any_fits(r->all) && r->n_tried < r->most_tried) {
@@ -294,6 +307,10 @@ static void find_any(Relief *r) {
       if (v->slices && (!least || v->bytes < least->bytes)) least = v;
     }
     if (!least) return;
+    if (is_proved_unfit(r, least) && n_lacking++ >= MOST_LACKING) {
+      least->slices = 0;
+      continue;
+    }
     compile(r, least);
     least->slices = least->last.made || r->o->micro_batches ? 0 : least->slices / 2;
     while (least->slices && !has_rows(r, &r->all->at[least->base], least->slices))

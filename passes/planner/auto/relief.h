@@ -18,7 +18,8 @@
 // If something fits, the variants that are expected to fit and to be faster are compiled, those
 // with the least expected time first; of a large model a few, if nothing fits without host memory.
 // If nothing fits, those that are expected to need least are, each in the most micro-batches that
-// its replicas have whole rows for, until one fits.
+// its replicas have whole rows for, until one fits. Of those that cannot fit by their least bytes
+// (least_bytes.h) a few are, as the nearest miss is reported.
 
 #ifndef RELIEF_H
 #define RELIEF_H
