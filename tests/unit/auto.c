@@ -1,7 +1,7 @@
 // The search of `--plan auto` compared with brute force: small models, of which every point of the
 // space is compiled.
 
-#include "unit.h"
+#include "auto_problem.h"
 
 #include <limits.h>
 
@@ -11,177 +11,7 @@
 #include "planner/auto/evaluate.h"
 #include "planner/auto/prices.h"
 #include "planner/auto/space.h"
-#include "planner/plan/plan.h"
 #include "random_models.h"
-
-enum { RANKS = 4, ROWS = 16, SLICES = 2 };
-
-// Ends a model with the sum of squares of the last layer; returns its text.
-static const char *squares_of(StrBuf *b, int last) {
-  strbuf_addf(b, "  %%q = mul %%h%d, %%h%d\n  %%l = reduce_sum %%q axes=[0,1]\n", last, last);
-  strbuf_add(b, "  return output \"loss\" %l\n}\n");
-  return b->at;
-}
-
-// A chain of products and GELUs: x (rows, width), `layers` of them, and the sum of squares.
-static const char *chain(Arena *a, const int *width, int layers) {
-  StrBuf b = {.arena = a};
-  strbuf_addf(&b, "module \"chain\" phase=typed\ngraph @main entry (%%x: f32[%d,%d] input \"x\"",
-              ROWS, width[0]);
-  for (int i = 0; i < layers; i++)
-    strbuf_addf(&b, ",\n  %%w%d: f32[%d,%d] weight \"w%d\" train = normal(0,1)", i, width[i],
-                width[i + 1], i);
-  strbuf_add(&b, ") {\n");
-  for (int i = 0; i < layers; i++)
-    strbuf_addf(&b, "  %%p%d = linear %%%s, %%w%d\n  %%h%d = gelu %%p%d\n", i,
-                i ? str_format(a, "h%d", i - 1) : "x", i, i, i);
-  return squares_of(&b, layers - 1);
-}
-
-// Layers of a norm, two products and a residual sum, on sequences: x (rows, tokens, width).
-static const char *sequences(Arena *a, int tokens, int width, int layers) {
-  StrBuf b = {.arena = a};
-  const char *of = str_format(a, "f32[%d,%d,%d]", ROWS, tokens, width);
-  strbuf_addf(&b, "module \"sequences\" phase=typed\ngraph @main entry (%%h0: %s input \"x\"", of);
-  for (int i = 0; i < layers; i++)
-    strbuf_addf(&b,
-                ",\n  %%g%d: f32[%d] weight \"g%d\" train = 1, %%b%d: f32[%d] weight \"b%d\" "
-                "train = 0,\n  %%u%d: f32[%d,%d] weight \"u%d\" train = normal(0,1), "
-                "%%d%d: f32[%d,%d] weight \"d%d\" train = normal(0,1)",
-                i, width, i, i, width, i, i, width, 4 * width, i, i, 4 * width, width, i);
-  strbuf_add(&b, ") {\n");
-  for (int i = 0; i < layers; i++)
-    strbuf_addf(&b,
-                "  %%n%d, %%m%d, %%s%d = layer_norm %%h%d, %%g%d, %%b%d\n"
-                "  %%p%d = linear %%n%d, %%u%d\n  %%a%d = gelu %%p%d\n"
-                "  %%o%d = linear %%a%d, %%d%d\n  %%h%d = add %%h%d, %%o%d\n",
-                i, i, i, i, i, i, i, i, i, i, i, i, i, i, i + 1, i, i);
-  strbuf_addf(&b,
-              "  %%q = mul %%h%d, %%h%d\n  %%l = reduce_sum %%q axes=[0,1,2]\n"
-              "  return output \"loss\" %%l\n}\n",
-              layers, layers);
-  return b.at;
-}
-
-// A chain of mixtures: each row goes to one of `experts` products.
-static const char *mixtures(Arena *a, int width, int experts, int layers) {
-  StrBuf b = {.arena = a};
-  strbuf_addf(&b, "module \"mixtures\" phase=typed\ngraph @main entry (%%x: f32[%d,%d] input \"x\"",
-              ROWS, width);
-  for (int i = 0; i < layers; i++)
-    strbuf_addf(&b,
-                ",\n  %%r%d: f32[%d,%d] weight \"r%d\" train = normal(0,1), "
-                "%%w%d: f32[%d,%d,%d] weight \"w%d\" train = normal(0,1)",
-                i, width, experts, i, i, experts, width, width, i);
-  strbuf_add(&b, ") {\n");
-  for (int i = 0; i < layers; i++) {
-    const char *x = i ? str_format(a, "h%d", i - 1) : "x";
-    strbuf_addf(&b,
-                "  %%s%d = linear %%%s, %%r%d\n  %%p%d = softmax %%s%d axis=1\n"
-                "  %%k%d = top_k %%p%d k=1\n  %%e%d = reshape %%k%d shape=[%d]\n"
-                "  %%y%d = grouped_linear %%w%d, %%%s, %%e%d\n  %%h%d = gelu %%y%d\n",
-                i, x, i, i, i, i, i, i, i, ROWS, i, i, x, i, i, i);
-  }
-  return squares_of(&b, layers - 1);
-}
-
-// Layers between a table of words, by which rows are looked up, and the product of their logits.
-static const char *word_model(Arena *a, int words, int width, int layers) {
-  StrBuf b = {.arena = a};
-  strbuf_addf(&b,
-              "module \"words\" phase=typed\ngraph @main entry (%%ids: i64[%d] input \"ids\", "
-              "%%y: i64[%d] input \"y\", %%t: f32[%d,%d] weight \"t\" train = normal(0,1)",
-              ROWS, ROWS, words, width);
-  for (int i = 0; i <= layers; i++)
-    strbuf_addf(&b, ",\n  %%w%d: f32[%d,%d] weight \"w%d\" train = normal(0,1)", i, width,
-                i < layers ? width : words, i);
-  strbuf_add(&b, ") {\n  %h0 = gather %t, %ids axis=0\n");
-  for (int i = 0; i < layers; i++)
-    strbuf_addf(&b, "  %%p%d = linear %%h%d, %%w%d\n  %%h%d = gelu %%p%d\n", i, i, i, i + 1, i);
-  strbuf_addf(&b,
-              "  %%z = linear %%h%d, %%w%d\n  %%r, %%lse = cross_entropy %%z, %%y ignore=-100\n"
-              "  %%l = reduce_sum %%r axes=[0]\n"
-              "  return output \"loss\" %%l\n}\n",
-              layers, layers);
-  return b.at;
-}
-
-// A problem: a model, the devices of its plans, and their options.
-typedef struct Problem {
-  Arena *a;
-  const char *text; // of the model
-  const char *cluster;
-  Target target;
-  const char *dtype;     // of mixed precision; NULL: f32
-  const char *optimizer; // NULL: sgd
-  int64_t micro_batches; // 0: open
-  double memory;         // of a device; 0: no limit
-  int asked, most_asked; // whether to stop: yes after so many times
-  int shown;             // calls of progress without a candidate
-} Problem;
-
-// A candidate's numbers, which decide options of passes.
-typedef struct Numbers {
-  const Problem *problem;
-  const Plan *plan;
-  int64_t slices, memory;
-} Numbers;
-
-// The options of passes that a plan decides, as nnaot has them.
-static const char *value_of(Arena *a, const char *pass, const char *option, const void *from) {
-  const Numbers *s = from;
-  const Problem *p = s->problem;
-  StrBuf mesh = {.arena = a}, programs = {.arena = a};
-  strbuf_addf(&mesh, "acc:%d:time", (int)s->slices);
-  for (int i = 0; i < s->plan->n; i++) {
-    strbuf_addf(&mesh, "+%s:%d", s->plan->at[i].axis, (int)s->plan->at[i].size);
-    strbuf_addf(&programs, "%s%s", i ? "," : "", s->plan->at[i].program);
-  }
-  if (!strcmp(option, "mesh")) return mesh.at;
-  if (!strcmp(option, "plan")) return programs.at;
-  if (!strcmp(option, "cluster")) return p->cluster;
-  if (!strcmp(option, "target")) return p->target == TARGET_cuda ? "cuda" : "cpu";
-  if (!strcmp(option, "unlimited")) return p->memory > 0 ? NULL : "true";
-  if (!strcmp(option, "memory") && s->memory) return str_format(a, "%lld", (long long)s->memory);
-  if (!strcmp(pass, "mixed_precision")) return p->dtype;
-  if (!strcmp(pass, "optimizer") && !strcmp(option, "name")) return p->optimizer;
-  if (!strcmp(pass, "autodiff") && !strcmp(option, "apart")) return s->slices > 1 ? "true" : NULL;
-  return NULL;
-}
-
-static const char *text_of(const Problem *p, Arena *a, const char *first, const Candidate *c,
-                           Diag *d) {
-  Plan axes = {0};
-  if (!plan_parse(a, c->plan, c->ranks, &axes, d)) return NULL;
-  const Numbers from = {p, &axes, c->micro_batches, c->memory};
-  return pipeline_text(a, p->target == TARGET_cuda ? "train_cuda" : "train", first,
-                       p->dtype ? PIPELINE_LOW_PRECISION : 0, value_of, &from);
-}
-
-static const char *pipeline_of(void *context, const Candidate *c) {
-  const Problem *p = context;
-  Diag *d = diag_new(stderr);
-  const char *text = text_of(p, p->a, NULL, c, d);
-  diag_free(d);
-  return text;
-}
-
-static const char *table_pipeline_of(void *context, Arena *a, const char *plan, int64_t ranks,
-                                     int64_t slices, Diag *d) {
-  const Candidate c = {.plan = plan, .ranks = ranks, .micro_batches = slices};
-  return text_of(context, a, "loss", &c, d);
-}
-
-static ChooseOptions options(Problem *p, Diag *d) {
-  return (ChooseOptions){.ranks = RANKS,
-                         .micro_batches = p->micro_batches,
-                         .batch = ROWS,
-                         .cluster = cluster_read(p->a, p->cluster, "--cluster", d),
-                         .target = p->target,
-                         .pipeline = pipeline_of,
-                         .tables = table_pipeline_of,
-                         .context = p};
-}
 
 // Prints the terms of a bound that is above what was built.
 static bool holds(const AutoSearch *s, const Point *p, const Candidate *c) {
@@ -312,20 +142,11 @@ static bool is_best(Problem *p, const Module *m, const ChooseOptions *o, Brute *
   return false;
 }
 
-static Module *module_of(const Problem *p) {
-  Heard *h = heard_new();
-  Module *m = module_parse("model.nn", p->text, strlen(p->text), h->d);
-  if (!m) heard(h, "no message");
-  assert_non_null(m);
-  heard_free(h);
-  return m;
-}
-
 static Brute check_model(const char *cluster, const char *text, int units, Arena *a) {
   Heard *h = heard_new();
   Problem p = {.a = a, .text = text, .cluster = cluster, .micro_batches = SLICES};
-  Module *m = module_of(&p);
-  ChooseOptions o = options(&p, h->d);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
   Brute b = brute_force(&p, m, &o, units);
   assert_true(b.made.n >= 8);
   assert_int_equal(b.broken, 0);
@@ -350,7 +171,7 @@ static void the_best_of_all_points_is_found(void **state) {
                {"cpu:2x2", 4, {4096, 128, 4096, 128, 512, 0, 0}}};
   for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
     Arena *a = arena_new();
-    const char *text = chain(a, model[i].width, model[i].layers);
+    const char *text = chain_model(a, model[i].width, model[i].layers);
     Brute b = check_model(model[i].cluster, text, model[i].layers, a);
     assert_int_equal(b.with_experts + b.interlaced, 0);
     arena_free(a);
@@ -367,7 +188,7 @@ static void the_best_with_experts_is_found(void **state) {
   } model[] = {{"h100:1x4", 64, 3}, {"h100:2x2", 1024, 2}, {"cpu:2x2", 256, 2}};
   for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
     Arena *a = arena_new();
-    const char *text = mixtures(a, model[i].width, 4, model[i].layers);
+    const char *text = mixture_model(a, model[i].width, 4, model[i].layers);
     assert_true(check_model(model[i].cluster, text, 2 * model[i].layers, a).with_experts >= 4);
     arena_free(a);
   }
@@ -423,9 +244,9 @@ static void the_best_with_sequences_is_found(void **state) {
     Heard *h = heard_new();
     Problem p = {.a = arena_new(), .cluster = model[i].cluster, .dtype = model[i].dtype};
     p.micro_batches = SLICES;
-    p.text = sequences(p.a, model[i].tokens, model[i].width, model[i].layers);
-    Module *m = module_of(&p);
-    ChooseOptions o = options(&p, h->d);
+    p.text = sequence_model(p.a, model[i].tokens, model[i].width, model[i].layers);
+    Module *m = problem_module(&p);
+    ChooseOptions o = problem_options(&p, h->d);
     Brute b = brute_force(&p, m, &o, 2 * model[i].layers);
     Cluster less = *o.cluster;
     less.memory = p.memory = memory_of(p.a, &b.made, model[i].fit);
@@ -466,8 +287,8 @@ static void choices_end_within_a_compilation(void **state) {
   (void)state;
   Heard *h = heard_new();
   Problem p = word_problem();
-  Module *m = module_of(&p);
-  ChooseOptions o = options(&p, h->d);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
   Brute b = brute_force(&p, m, &o, 6);
   double least = fastest(&b.made, &o)->seconds;
   int n_stopped = 0, n_whole = 0;
@@ -508,8 +329,8 @@ static void searches_show_progress(void **state) {
   (void)state;
   Heard *h = heard_new();
   Problem p = word_problem();
-  Module *m = module_of(&p);
-  ChooseOptions o = options(&p, h->d);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
   o.progress = count_shown;
   Candidate search = {.plan = "search", .ranks = RANKS, .micro_batches = SLICES};
   candidate_make(m, &o, p.a, &search, NULL);
@@ -536,9 +357,9 @@ static void least_bytes_hold_with_savers(void **state) {
     Problem p = {.a = arena_new(), .cluster = "h100:1x4", .target = TARGET_cuda};
     p.dtype = narrow ? "bf16" : NULL;
     p.optimizer = "adamw";
-    p.text = chain(p.a, width, 6);
-    Module *m = module_of(&p);
-    ChooseOptions o = options(&p, h->d);
+    p.text = chain_model(p.a, width, 6);
+    Module *m = problem_module(&p);
+    ChooseOptions o = problem_options(&p, h->d);
     const StepWork *w = auto_find_work(m, &o, p.a);
     int made = 0, offloaded = 0, near = 0;
     for (int i = 0; i < N_BASES * N_SAVERS * 2; i++) {
@@ -629,8 +450,8 @@ static void a_plan_may_have_no_module(void **state) {
   (void)state;
   Heard *h = heard_new();
   Problem p = word_problem();
-  Module *m = module_of(&p);
-  ChooseOptions o = options(&p, h->d);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
   Cluster cluster = *o.cluster;
   bool found = true;
   o.cluster = &cluster;
@@ -670,7 +491,7 @@ static const StepWork *work_of(Problem *p, const Module *m) {
   const Candidate one = {.plan = "dp", .ranks = 1, .micro_batches = 1};
   PipelineOptions run = {.bisect_limit = -1, .unproved = true, .stop_after = "fuse"};
   Module *copy = module_clone(m);
-  assert_true(pipeline_run_quietly(copy, pipeline_of(p, &one), &run));
+  assert_true(pipeline_run_quietly(copy, problem_pipeline(p, &one), &run));
   const StepWork *work = step_work_find(copy, 1, p->a);
   module_free(copy);
   return work;
@@ -721,8 +542,8 @@ static bool random_model_is_best(unsigned seed, bool words, int *n_made, int *n_
   p.target = random_below(&state, 2) ? TARGET_cuda : TARGET_cpu;
   p.dtype = random_below(&state, 2) ? "bf16" : NULL;
   p.text = words ? random_words(p.a, &state) : random_model(seed, &(RandomModel){ROWS, 6}, p.a);
-  Module *m = module_of(&p);
-  ChooseOptions o = options(&p, h->d);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
   Brute b = brute_force(&p, m, &o, count_units(p.text) + words);
   *n_made += b.made.n;
   bool ok = !b.broken && is_best(&p, m, &o, &b);
@@ -750,8 +571,8 @@ static int wrong_loans_of(unsigned seed, bool words, int *n_borrowed) {
   p.target = random_below(&state, 2) ? TARGET_cuda : TARGET_cpu;
   p.dtype = random_below(&state, 2) ? "bf16" : NULL;
   p.text = words ? random_words(p.a, &state) : random_model(seed, &(RandomModel){ROWS, 6}, p.a);
-  Module *m = module_of(&p);
-  ChooseOptions o = options(&p, h->d);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
   int wrong = count_wrong_loans(&p, m, &o, false, n_borrowed);
   wrong += count_wrong_loans(&p, m, &o, true, n_borrowed);
   if (wrong)
