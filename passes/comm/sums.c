@@ -14,6 +14,15 @@
 // the layouts of each mesh; then those of the meshes, in the order in which the sum visited them.
 // So there is one reduction per layout, and it waits for no other stage. The proof knows sums of
 // scalars in any order.
+//
+// A sum of gradients in 16 bits keeps its order: its rounding depends on it. If it begins with the
+// sum of another stage, such as the gradient of an encoder's result, to which each layer of a
+// decoder adds terms, that one enters as a partial sum instead, and only the last sum is reduced:
+//
+//     %r = add %g, %p : bf16[4,6] @s {B}             %r = add %g, %p : bf16[4,6] @s {P} split=[+]
+//     %s = add %r, %q : bf16[4,6] @s {B}        =>   %s = add %r, %q : bf16[4,6] @s {P} split=[+]
+//
+// Each rank rounds its own sum, as it does if all terms are of one stage.
 
 #include "sums.h"
 
@@ -173,8 +182,70 @@ static bool rebuild(Op *sum, const Addends *all, Arena *scratch, Diag *d) {
   return true;
 }
 
+// -- Sums in 16 bits ---------------------------------------------------------------------------
+
+// Whether the op adds gradients of one type in 16 bits.
+static bool adds_narrow(const Op *op) {
+  if (op->kind != OP_add || op_part(op) != PART_backward || op_is_recomputed(op)) return false;
+  const Type *t = op->out[0]->type;
+  return op->out[0]->layout && dtype_class[t->dtype] == 'F' && dtype_narrow(t->dtype) &&
+         type_equal(t, op->in[0].value->type) && type_equal(t, op->in[1].value->type);
+}
+
+// Whether the value has partial sums over the axis of the mesh.
+static bool is_partial(const Value *v, const Mesh *mesh, int axis) {
+  return v->layout && v->layout->mesh == mesh && v->layout->axis[axis].kind == SBP_P;
+}
+
+// Whether the op adds partial sums over the axis to its operand `sum`, and reduces them before.
+static bool reduces_term(const Op *op, const Value *sum, int axis) {
+  const Layout *l = op->out[0]->layout;
+  const Value *term = op->in[op->in[0].value == sum].value;
+  return adds_narrow(op) && l->axis[axis].kind == SBP_B && term != sum &&
+         is_partial(term, l->mesh, axis);
+}
+
+// The only reader of the result, if it adds such a term, too, with the same layout; or NULL.
+static Op *next_term(const Op *op, int axis) {
+  const Value *sum = op->out[0];
+  const Use *u = sum->uses;
+  if (!u || u->next || !u->user || !reduces_term(u->user, sum, axis)) return NULL;
+  return u->user->out[0]->layout == sum->layout ? u->user : NULL;
+}
+
+// Adds the terms of a sum from another mesh as partial sums, if there are two or more.
+static void keep_partial(Op *first, int axis) {
+  const Layout *l = first->out[0]->layout;
+  if (!next_term(first, axis)) return;
+  Sbp *is = arena_copy(first->graph->module->arena, l->axis, sizeof *is * (size_t)l->n_axes);
+  is[axis].kind = SBP_P;
+  const Layout *partial = layout_new(first->graph->module, l->mesh, is);
+  for (Op *op = first, *next; op; op = next) {
+    next = next_term(op, axis);
+    op->out[0]->layout = partial;
+    op->split[axis] = SPLIT_PARTIAL;
+  }
+}
+
+static void keep_partials(const Graph *g) {
+  for_each_op(op, g) {
+    if (!adds_narrow(op)) continue;
+    for (int i = 0; i < 2; i++) {
+      const Value *sum = op->in[i].value;
+      const Mesh *mesh = op->out[0]->layout->mesh;
+      if (!sum->layout || mesh_same_devices(sum->layout->mesh, mesh)) continue;
+      for (int axis = 0; axis < mesh->n_axes; axis++)
+        if (!is_time(op->out[0]->layout, axis) && reduces_term(op, sum, axis))
+          keep_partial(op, axis);
+    }
+  }
+}
+
+// -- All ---------------------------------------------------------------------------------------
+
 bool order_sums(Graph *g, Arena *scratch, Diag *d) {
   bool any = false;
+  keep_partials(g);
   for_each_op_safe(op, g) {
     if (!adds_alike(op) || is_inner(op)) continue;
     Addends all = terms_of(op, scratch);

@@ -5,8 +5,8 @@
 
 #include "ir/graph.h"
 
-// Rebuilds sums of scalars in updates and sums of gradients of a sharded graph. False after an
-// error.
+// Rebuilds sums of scalars in updates and sums of gradients of a sharded graph; those in 16 bits
+// keep their order, and are reduced once on each mesh. False after an error.
 bool order_sums(Graph *g, Arena *scratch, Diag *d);
 
 #endif

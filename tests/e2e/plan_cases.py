@@ -167,6 +167,9 @@ PLANS = [
     # Each rank has the gradients of its tokens, and the gradient of its part of the table.
     ("pp_interlaced=2,sp=2", ["t5"], [4], ["--micro-batches", 4], [MOVE, SUM, SCATTER, GATHER]),
     (SIDE_BRANCH, ["t5"], [2], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp_zb_h1=2,tp=2", ["t5"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp=2,sp=2", ["t5"], [4], ["--micro-batches", 4], [MOVE, SCATTER, GATHER]),
+    ("pp=4,tp=2", ["t5"], [8], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_zb_h1=2,dp=2", ["t5"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interleaved=2,zero1=2", ["t5"], [4], ["--micro-batches", 4], [MOVE]),
     ("pp_interleaved", ["t5"], [4, 2], ["--micro-batches", 8], [MOVE]),
