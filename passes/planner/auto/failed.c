@@ -192,9 +192,19 @@ static void make_in(const Module *model, const ChooseOptions *o, Arena *a, const
   candidate_make(model, o, a, out, NULL);
 }
 
-// Whether the plan fits: in the most micro-batches, or else it is given up, as it hardly needs less
-// in fewer. Then the fewest in which it fits are found by bisection. A plan that cannot be made in
-// the most is tried in more and more.
+// Whether a plan that does not fit in several micro-batches may fit in one, without their sums of
+// gradients.
+static bool may_fit_in_one(const StepWork *w, const ChooseOptions *o, Arena *a,
+                           const Candidate *c) {
+  if (!w || o->micro_batches || !c->made) return false;
+  double several = least_bytes_of(w, a, c->plan, c->ranks, c->micro_batches).own;
+  double sums = several - least_bytes_of(w, a, c->plan, c->ranks, 1).own;
+  return sums > 0 && (double)c->needs.peak_bytes - sums <= choose_memory(o);
+}
+
+// Whether the plan fits: in the most micro-batches, or else in one, or it is given up, as it needs
+// more in other numbers. Then the fewest in which it fits are found by bisection. A plan that
+// cannot be made in the most is tried in more and more.
 static bool fits_in_some(const Module *model, const ChooseOptions *o, const StepWork *w, Arena *a,
                          const Candidate *c, Candidate *out) {
   Candidate most = *c;
@@ -210,6 +220,7 @@ static bool fits_in_some(const Module *model, const ChooseOptions *o, const Step
     *out = tried.at[tried.n - 1];
     return out->fits;
   }
+  if (!out->fits && may_fit_in_one(w, o, a, out)) make_in(model, o, a, c, 1, out);
   if (!out->fits) return false;
   for (int64_t low = c->micro_batches; low < out->micro_batches;) {
     Candidate now = {0};
@@ -243,7 +254,7 @@ static bool quick_fits(const Module *model, const ChooseOptions *o, const StepWo
 }
 
 bool choose_quick(const Module *model, const ChooseOptions *o, Arena *a, Candidate *out) {
-  return quick_fits(model, o, work_of(model, o, a), false, a, out);
+  return quick_fits(model, o, work_of(model, o, a), true, a, out);
 }
 
 // Whether a quick candidate fits with more ranks, with `last` also one that offloads states: a
