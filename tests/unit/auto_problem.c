@@ -95,6 +95,7 @@ typedef struct Numbers {
   const Problem *problem;
   const Plan *plan;
   int64_t slices, memory;
+  double wanted;
 } Numbers;
 
 // The options of passes that a plan decides, as nnaot has them.
@@ -113,6 +114,7 @@ static const char *value_of(Arena *a, const char *pass, const char *option, cons
   if (!strcmp(option, "target")) return p->target == TARGET_cuda ? "cuda" : "cpu";
   if (!strcmp(option, "unlimited")) return p->memory > 0 ? NULL : "true";
   if (!strcmp(option, "memory") && s->memory) return str_format(a, "%lld", (long long)s->memory);
+  if (!strcmp(option, "wanted") && s->wanted > 0) return str_format(a, "%.17g", s->wanted);
   if (!strcmp(pass, "mixed_precision")) return p->dtype;
   if (!strcmp(pass, "optimizer") && !strcmp(option, "name")) return p->optimizer;
   if (!strcmp(pass, "autodiff") && !strcmp(option, "apart")) return s->slices > 1 ? "true" : NULL;
@@ -123,7 +125,7 @@ static const char *text_of(const Problem *p, Arena *a, const char *first, const 
                            Diag *d) {
   Plan axes = {0};
   if (!plan_parse(a, c->plan, c->ranks, &axes, d)) return NULL;
-  const Numbers from = {p, &axes, c->micro_batches, c->memory};
+  const Numbers from = {p, &axes, c->micro_batches, c->memory, c->wanted};
   return pipeline_text(a, p->target == TARGET_cuda ? "train_cuda" : "train", first,
                        p->dtype ? PIPELINE_LOW_PRECISION : 0, value_of, &from);
 }

@@ -1,0 +1,168 @@
+// The search of auto on models with more than SMALL_OPS ops: searches, points and plans that it
+// leaves out, as an earlier result says that they are no better.
+
+#include "auto_problem.h"
+
+#include "planner/auto/evaluate.h"
+#include "planner/auto/prices.h"
+#include "planner/search/lives.h"
+#include "random_models.h"
+
+// The shortest chain that is a large model.
+static Problem large_chain(int width) {
+  enum { LAYERS = SMALL_OPS / 2 };
+  Problem p = {.a = arena_new(), .cluster = "h100:1x4"};
+  int *widths = arena_array(p.a, int, LAYERS + 1);
+  for (int i = 0; i <= LAYERS; i++)
+    widths[i] = width;
+  p.text = chain_model(p.a, widths, LAYERS);
+  return p;
+}
+
+// -- Slow searches -----------------------------------------------------------------------------
+
+static Candidate search_in(const Module *m, const ChooseOptions *o, Arena *a, double wanted,
+                           bool *slow) {
+  Candidate c = {.plan = "search", .ranks = RANKS, .micro_batches = 1};
+  c.wanted = wanted;
+  c.slow_factorings = slow;
+  candidate_make(m, o, a, &c, NULL);
+  return c;
+}
+
+// A search tells which factorings of the ranks are slow in any memory, and tries none of these
+// again, whatever they would find.
+static void slow_factorings_are_not_tried_again(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = large_chain(1024);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
+  enum { FACTORINGS = 2 }; // 4 and 2x2
+  bool slow[MAX_ATTEMPTS] = {0};
+  // In a second all are fast, and each is among the best.
+  Candidate open = search_in(m, &o, p.a, 1, slow);
+  assert_true(open.made && open.proved && !open.slow);
+  assert_false(slow[0] || slow[1]);
+  assert_int_equal(open.n_others, FACTORINGS - 1);
+  // One is left out, and the other is the answer, without others.
+  for (int i = 0; i < FACTORINGS; i++) {
+    memset(slow, 0, sizeof slow);
+    slow[i] = true;
+    Candidate rest = search_in(m, &o, p.a, 1, slow);
+    assert_true(rest.made);
+    assert_int_equal(rest.n_others, 0);
+    assert_false(slow[1 - i]);
+  }
+  // In no time all are slow.
+  memset(slow, 0, sizeof slow);
+  Candidate none = search_in(m, &o, p.a, 1e-9, slow);
+  assert_true(!none.made && none.slow && none.proved && !none.needs_less);
+  assert_true(slow[0] && slow[1]);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
+// Notes the micro-batches of searches: each number is a power of two.
+static void count_searches(void *context, const Candidate *c, double bound) {
+  Problem *p = context;
+  (void)bound;
+  if (c) p->shown |= (int)c->micro_batches;
+}
+
+// Whether a search that was slow is among those that can be made.
+static bool any_slow(const Candidates *all) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].made && all->at[i].slow) return true;
+  return false;
+}
+
+// A search that lacks memory is asked again in more micro-batches, until it is slow.
+static void searches_are_asked_again_until_they_are_slow(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = large_chain(1024);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
+  Cluster less = *o.cluster;
+  bool slow[MAX_ATTEMPTS] = {0};
+  const Candidate search = {.plan = "search", .ranks = RANKS, .micro_batches = 1};
+  Candidate open = search_in(m, &o, p.a, 1, slow);
+  o.cluster = &less;
+  o.limited = true;
+  o.progress = count_searches;
+  less.memory = p.memory = (double)open.needs.peak_bytes / 8;
+  // The best plan is as fast as one micro-batch, so that two are slow, or it is much slower.
+  for (int k = 0; k < 2; k++) {
+    Candidates all = {0};
+    Candidate best = {.plan = "dp", .ranks = RANKS, .made = true, .fits = true};
+    best.seconds = open.seconds * (k ? 64 : 1);
+    vec_push(p.a, &all, best);
+    p.shown = 0;
+    candidate_try(m, &o, p.a, &all, search, NULL);
+    assert_int_equal(p.shown, k ? 1 | 2 | 4 | 8 | 16 : 1 | 2);
+    assert_false(any_slow(&all));
+  }
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
+// Returns in how many numbers of micro-batches the plan takes less than in half as many.
+static int count_shorter(const Problem *p, const Module *m, const ChooseOptions *o,
+                         const char *plan, int *n_made) {
+  double before = 0;
+  int shorter = 0;
+  for (int64_t slices = 1; slices <= ROWS; slices *= 2) {
+    Candidate c = {.plan = plan, .ranks = RANKS, .micro_batches = slices};
+    candidate_make(m, o, p->a, &c, NULL);
+    if (!c.made) break;
+    ++*n_made;
+    shorter += c.seconds < before;
+    if (c.seconds < before)
+      print_message("%s in %d micro-batches: %.9f s, and %.9f in half as many, on %s:\n%s\n", plan,
+                    (int)slices, c.seconds, before, p->cluster, p->text);
+    before = c.seconds;
+  }
+  return shorter;
+}
+
+// A step of a plan takes no less in more micro-batches: so a slow search is not repeated in these.
+// `test_unit auto_large 30` tries so many models.
+static void more_micro_batches_take_no_less(void **state) {
+  (void)state;
+  static const char *const plans[] = {"dp", "zero1", "zero3", "sp", "vp", "dp=2,sp=2", "search"};
+  static const char *const cluster[] = {"h100:1x4", "h100:2x2", "h100-measured:2x2",
+                                        "cpu:1x4",  "cpu:2x2",  "v100-dgx1:1x4"};
+  int models = 1, shorter = 0, made = 0;
+  sscanf(group_option, "%d", &models);
+  for (int seed = 1; seed <= models; seed++) {
+    unsigned random = (unsigned)seed * 2246822519u + 13;
+    Heard *h = heard_new();
+    Problem p = {.a = arena_new()};
+    p.cluster = cluster[random_below(&random, sizeof cluster / sizeof *cluster)];
+    p.target = random_below(&random, 2) ? TARGET_cuda : TARGET_cpu;
+    p.dtype = random_below(&random, 2) ? "bf16" : NULL;
+    p.text = random_model((unsigned)seed, &(RandomModel){ROWS, 6}, p.a);
+    Module *m = problem_module(&p);
+    ChooseOptions o = problem_options(&p, h->d);
+    for (size_t k = 0; k < sizeof plans / sizeof *plans; k++)
+      shorter += count_shorter(&p, m, &o, plans[k], &made);
+    module_free(m);
+    arena_free(p.a);
+    heard_free(h);
+  }
+  print_message("%d plans compiled\n", made);
+  assert_true(made >= 14 * models);
+  assert_int_equal(shorter, 0);
+}
+
+TEST_GROUP(auto_large) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(slow_factorings_are_not_tried_again),
+      cmocka_unit_test(searches_are_asked_again_until_they_are_slow),
+      cmocka_unit_test(more_micro_batches_take_no_less),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
