@@ -3,7 +3,9 @@
 
 #include "auto_problem.h"
 
+#include "planner/auto/auto.h"
 #include "planner/auto/evaluate.h"
+#include "planner/auto/priced_points.h"
 #include "planner/auto/prices.h"
 #include "planner/search/lives.h"
 #include "random_models.h"
@@ -158,10 +160,55 @@ static void more_micro_batches_take_no_less(void **state) {
   assert_int_equal(shorter, 0);
 }
 
+// -- Errors of prices --------------------------------------------------------------------------
+
+static void note_built(AutoSearch *s, const Point *p, double expected, double seconds) {
+  const Candidate c = {.made = true, .seconds = seconds, .needs = {.peak_bytes = 1000000}};
+  auto_note_built(s, p, expected, &c);
+}
+
+// A plan that was faster than its price corrects the prices of plans like it, and is no error of
+// the corrected prices: that is by how much later ones are faster than these.
+static void errors_are_those_of_corrected_prices(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = large_chain(256);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
+  AutoSearch *s = auto_new(m, &o, p.a);
+  assert_non_null(s);
+  Point staged, like, other;
+  assert_true(point_of_plan("pp=2,dp=2", RANKS, 4, &staged));
+  assert_true(point_of_plan("pp=2,sp=2", RANKS, 8, &like));
+  assert_true(point_of_plan("pp=4", RANKS, 4, &other));
+  assert_float_equal(auto_error(s, &like), 0, 0);
+  // 4 % faster: the same of those like it, and an error of the others.
+  note_built(s, &staged, 1, 0.96);
+  assert_float_equal(auto_corrected(s, &like, 2), 1.92, 1e-12);
+  assert_float_equal(auto_error(s, &like), 0, 1e-12);
+  assert_float_equal(auto_corrected(s, &other, 2), 2, 1e-12);
+  assert_float_equal(auto_error(s, &other), 0.04, 1e-12);
+  // As expected, then faster by another 10 %.
+  note_built(s, &like, 1, 0.96);
+  assert_float_equal(auto_error(s, &staged), 0, 1e-12);
+  note_built(s, &like, 2, 0.9 * 1.92);
+  assert_float_equal(auto_corrected(s, &staged, 1), 0.9 * 0.96, 1e-12);
+  assert_float_equal(auto_error(s, &staged), 0.1, 1e-12);
+  // A slower one changes neither.
+  note_built(s, &like, 1, 1.1);
+  assert_float_equal(auto_corrected(s, &staged, 1), 0.9 * 0.96, 1e-12);
+  assert_float_equal(auto_error(s, &staged), 0.1, 1e-12);
+  auto_end(s);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
 TEST_GROUP(auto_large) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(slow_factorings_are_not_tried_again),
       cmocka_unit_test(searches_are_asked_again_until_they_are_slow),
+      cmocka_unit_test(errors_are_those_of_corrected_prices),
       cmocka_unit_test(more_micro_batches_take_no_less),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
