@@ -49,7 +49,7 @@ int transitions_known(const Transitions *t);
 // The cost of that, for a value of this type on a single device.
 double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
                           const Layout *want);
-// A lower bound of that, without a search: 0 unless a device must receive its part.
+// A lower bound of that, without a search: 0 unless a device must receive a part.
 double transition_least(Transitions *t, const Type *whole, const Layout *from, const Layout *want);
 // The same in so many slices, but only by routes.h: an upper bound that takes little time. Infinite
 // if routes.h has no route.
