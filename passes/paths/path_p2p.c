@@ -3,6 +3,7 @@
 #include "path_p2p.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 // The number of elements that two pieces have in common, regardless of their shares.
@@ -91,15 +92,18 @@ static bool read_all(const P2p *q, const Producers *p, const Piece *want, int re
       // The nearest device that has it; of several, the one with the least to send so far.
       int64_t number = piece_number(shape, &have);
       int src = p->device[p->first[number]], least = 3;
+      double busy = INFINITY;
       for (int i = p->first[number]; i < p->first[number + 1]; i++) {
         int device = p->device[i];
         bool near = cluster_node(q->c, device) == cluster_node(q->c, reader);
         int distance = device == reader ? 0 : near ? 1 : 2;
-        if (distance > least || (distance == least && traffic_out(q->traffic, device, reader) >=
-                                                          traffic_out(q->traffic, src, reader)))
-          continue;
+        if (distance > least) continue;
+        double out_busy = traffic_out(q->traffic, device, reader);
+        if (distance == least && out_busy >= busy) continue;
         src = device;
         least = distance;
+        busy = out_busy;
+        if (!distance) break; // its own part
       }
       traffic_message(q->traffic, src, reader, elements * shape->bytes);
       if (out) vec_push(q->arena, out, (Send){src, reader});
