@@ -129,6 +129,7 @@ typedef struct Attempt {
   Record *record;
   double others_work; // work of factorings that were tried before one was taken
   bool any_faster;    // some of them may be faster than `wanted`, in more memory
+  double needed;      // the least bytes that one of these takes (SearchStats); 0: unknown
   SolverEnd ended;    // of the one whose search was cut off the most
   SearchStats searched;
   const char *otherwise; // explanation if no search gives one
@@ -259,6 +260,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   t->answers = NULL; // those of the best factoring, if there is one
   bool quiet = diag_quiet(d, true);
   bool *slow = t->lives->slow;
+  t->needed = INFINITY;
   for (int i = 0; i < n && !stop_wanted(t->stop); i++) {
     if (slow && slow[i]) continue; // more micro-batches take no less
     Module *copy = module_clone(m);
@@ -270,6 +272,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;
     t->any_faster |= ok || !each.searched.slow;
+    if (!ok && !each.searched.slow) t->needed = fmin(t->needed, each.searched.needed);
     t->ended = each.searched.ended > t->ended ? each.searched.ended : t->ended;
     // Slower than `wanted`, not than another factoring.
     if (slow && !ok && !t->n_best) slow[i] = each.searched.slow;
@@ -440,6 +443,7 @@ static bool shard_factored(Module *m, Attempt *t, int64_t factoring, Diag *d) {
 static void report_searched(const PassOptions *o, Attempt *t, bool ok) {
   SearchStats *s = &t->searched;
   s->slow &= !t->any_faster;
+  if (t->any_faster) s->needed = t->n_best || isinf(t->needed) ? 0 : t->needed;
   if (!t->n_best && t->ended > s->ended) s->ended = t->ended;
   if (t->n_best) s->all_work = 0; // counted among those that were tried
   s->all_work += t->others_work;

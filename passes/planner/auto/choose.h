@@ -77,6 +77,7 @@ typedef struct Candidate {
   bool needs_less;        // the reason is memory: a search found that nothing fits
   bool slow;              // or a search proved that all take longer than `wanted`, in any memory
   bool proved;            // no search was cut off
+  double needed;          // bytes that every answer of its search takes (SearchStats); 0: unknown
   double least;           // then: bytes of a rank under the plan that needs least; 0: unknown
   int64_t least_slices;   // micro-batches of that plan
   const char *least_why;

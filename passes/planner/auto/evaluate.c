@@ -16,7 +16,8 @@
 #include "prices.h"
 #include "redundancy.h"
 
-#define LEAST_WORK 1e6 // of a search, if little is left for all
+#define LEAST_WORK 1e6  // of a search, if little is left for all
+#define SURE       1.05 // of the memory: what a search sees to be needed misses by less
 
 const char all_same[] = "all ranks do the same";
 
@@ -86,6 +87,7 @@ static void note_searched(void *making, const SearchStats *s) {
   c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
   c->least_slices = c->micro_batches;
   c->needs_less = (s->status == SOLVER_infeasible && !s->slow) || c->least > 0;
+  c->needed = nothing ? s->needed : 0;
   c->slow = s->status == SOLVER_infeasible && s->slow;
   c->proved = s->ended == SOLVER_done;
   for (int i = 1; i < s->n_factorings; i++)
@@ -342,12 +344,21 @@ static bool lacks_memory(const ChooseOptions *o, Arena *a, const Candidate *c, i
   return o->work && least_bytes_of(o->work, a, c->plan, c->ranks, n).own > choose_memory(o);
 }
 
+// Whether a search finds nothing that fits in `n` micro-batches either, as all bytes that it needs
+// shrink at best in proportion to the rows. That holds for what the search sees, so what it sees
+// must have been needed.
+static bool search_lacks(const ChooseOptions *o, const Candidate *c, int64_t n) {
+  return c->exact && c->needed * (double)c->micro_batches / (double)n > SURE * choose_memory(o);
+}
+
 // Returns the next number of micro-batches above `n` that may fit; 0: none.
 static int64_t next_cut(const ChooseOptions *o, Arena *a, const Candidate *c, int64_t n) {
   if (o->micro_batches || c->fits || !(c->made || c->needs_less)) return 0;
   if (c->searched || !c->made) n = 2 * n - 1;
   for (n++; n <= o->batch && n <= MAX_MICRO_BATCHES; n++)
-    if (o->batch % n == 0 && !is_too_much(o, c, n) && !lacks_memory(o, a, c, n)) return n;
+    if (o->batch % n == 0 && !is_too_much(o, c, n) && !lacks_memory(o, a, c, n) &&
+        !search_lacks(o, c, n))
+      return n;
   return 0;
 }
 

@@ -250,6 +250,27 @@ Memory *memory_of(Problem *p, const Lives *lives) {
   return k.out;
 }
 
+int64_t memory_least(const Problem *p, const Memory *m) {
+  int n = m->buffer.n;
+  Arena *a = arena_new();
+  int64_t *bytes = arena_array(a, int64_t, n), most = 0;
+  for (int i = 0; i < n; i++) {
+    const Buffer *b = &m->buffer.at[i];
+    if (b->from) continue;
+    bytes[i] = buffer_bytes(b, 0);
+    for (int k = 1; b->as && k < p->nodes.at[b->as->node].choices.n; k++)
+      if (buffer_bytes(b, k) < bytes[i]) bytes[i] = buffer_bytes(b, k);
+  }
+  for (int r = 0; r < m->n_rows; r++) {
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+      sum += bytes[i] * m->count[(int64_t)r * n + i];
+    if (sum > most) most = sum;
+  }
+  arena_free(a);
+  return most;
+}
+
 int64_t memory_peak(const Memory *m, const int *choice, int64_t limit, bool *out_copies) {
   int n = m->buffer.n;
   Arena *a = arena_new();

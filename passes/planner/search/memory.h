@@ -49,6 +49,8 @@ Memory *memory_of(Problem *p, const Lives *lives);
 // Bytes of one buffer under a choice of its node; of a copy, under the choices of both nodes.
 int64_t buffer_bytes(const Buffer *b, int choice);
 int64_t copy_bytes(const Buffer *b, int from, int as);
+// Returns the bytes at the time at which any choices need the most. Copies may be avoided.
+int64_t memory_least(const Problem *p, const Memory *m);
 // Returns the peak under a choice for all nodes. Sets `out_copies` for the copies at times above
 // the limit.
 int64_t memory_peak(const Memory *m, const int *choice, int64_t limit, bool *out_copies);

@@ -334,6 +334,7 @@ Solved search_solve(Problem *p) {
     take_better(p, &next, &best);
   }
   best.bound = left.bound;
+  best.needed = !best.result.choice && m ? memory_least(p, m) : 0;
   best.work = before + p->options.work - left.work;
   best.seconds = clock_seconds() - start;
   return best;

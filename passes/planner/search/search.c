@@ -188,6 +188,7 @@ void searched_add(SearchStats *sum, const SearchStats *more) {
   sum->step += more->step;
   sum->compute += more->compute;
   sum->peak = more->peak; // the last search knows all axes
+  sum->needed = more->needed;
   sum->seconds += more->seconds;
   sum->work += more->work;
   sum->all_work += more->all_work;
@@ -264,6 +265,7 @@ static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
     out->bound = solved.bound;
     out->slow = solved.slow;
     out->peak = (double)solved.peak;
+    out->needed = (double)solved.needed;
     out->n_nodes = p->nodes.n;
     out->n_edges = p->pairs.n;
     for (int i = 0; i < p->nodes.n; i++)

@@ -58,6 +58,8 @@ typedef struct SearchStats {
   double step;    // estimated seconds, without hidden reductions
   double compute; // the part of kernels and updates
   double peak;    // peak bytes of a rank; 0: unknown
+  double needed;  // if nothing fits: bytes that every answer takes at one time, as the search sees
+                  // them; of all factorings the least; 0: unknown
   bool bound;     // more memory may make the step faster
   bool slow;  // nothing was found, as every plan takes longer than SearchEnv.worth in any memory
   double gap; // the best plan that hides as many gradient reductions may be cheaper by this

@@ -18,10 +18,11 @@ Overlap overlap_of(const Problem *p, const int *choice);
 typedef struct Solved {
   SolverProblem problem; // solved last; `result` is its optimum
   SolverResult result;
-  int64_t peak; // bytes of a rank; 0: unknown
-  bool bound;   // more memory may make it cheaper
-  bool above;   // then there is no choice: all take longer than SearchEnv.worth,
-  bool slow;    // in any memory
+  int64_t peak;   // bytes of a rank; 0: unknown
+  int64_t needed; // if there is no choice: of any choices at one time; 0: unknown
+  bool bound;     // more memory may make it cheaper
+  bool above;     // then there is no choice: all take longer than SearchEnv.worth,
+  bool slow;      // in any memory
   Overlap overlap;
   double step;    // seconds, without hidden reductions
   double seconds; // of solving
