@@ -31,8 +31,8 @@ typedef struct Staged {
 double staged_peak(StagedKind kind, int n_devices, int chunks, int n_micro_batches, int device,
                    const double *kept);
 
-// The most micro-batches of a stage at a time whose values are live: from F to B, from F to W, and
-// from B to W.
+// The most micro-batches of a stage with live values at a time: from F to B, from F to W, and from
+// B to W.
 typedef struct StagedHeld {
   int kept, both, waiting;
 } StagedHeld;

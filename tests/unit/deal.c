@@ -580,8 +580,8 @@ static void peaks_are_those_of_timelines(void **state) {
 
 // Peaks are from the definition: each micro-batch has its kept bytes from forward to backward, and
 // those that wait from there to the gradients of weights; some bytes do both. Each of the three has
-// slots for the most micro-batches of its own, unless no two are live together; of zb-v, whose
-// devices have two stages, the bytes share memory. Interleaved stages have memory of their own.
+// slots for the most micro-batches of its own, unless no two are live together; with zb-v's two
+// stages on a device, the bytes share memory. Interleaved stages have memory of their own.
 static void peaks_have_bytes_that_wait(void **state) {
   Random r = {8};
   (void)state;

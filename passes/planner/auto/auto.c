@@ -213,8 +213,8 @@ static double error_of(const AutoSearch *s, const Point *p) {
 }
 
 // Whether a point with stages is no better than the best plan, however finely its units are dealt,
-// and no other order of the stages gains what is worth a try: its plan is not compiled, nor are
-// those of other orders.
+// and no other order of the stages gains enough for a try: its plan is not compiled, nor are those
+// of other orders.
 static bool is_worse_in_parts(const AutoSearch *s, const Point *p, double best) {
   double least, any_order;
   if (best <= 0 || auto_is_small(s) || !s->prices) return false;

@@ -30,8 +30,8 @@
 //     offloaded    0   2   4   6   7     seconds after the last one
 //
 // All such pairs are tried, of every eighth of the stage's layers, and the least that needs no
-// recomputation: the bound is of these. Of a stage of a deal the pair is taken whose seconds are
-// the least in sum.
+// recomputation: the bound is of these. A stage of a deal has the pair with the least sum of
+// seconds.
 
 #ifndef DEAL_H
 #define DEAL_H

@@ -10,7 +10,7 @@
 //
 //     p T >= m w  +  the sum over s of (p - 1 - s) (f_s + b_s)        w_s <= T / m, and w in all
 //
-// Backwards whose gradients of weights run later are left out: these may fill the wait.
+// Backwards with weight gradients that run later are left out: these may fill the wait.
 
 #include <math.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@
 #include "redundancy.h"
 
 #define LEAST_WORK 1e6  // of a search, if little is left for all
-#define SURE       1.05 // of the memory: what a search sees to be needed misses by less
+#define SURE       1.05 // of the memory: the need that a search counts misses by less
 
 const char all_same[] = "all ranks do the same";
 
@@ -345,8 +345,7 @@ static bool lacks_memory(const ChooseOptions *o, Arena *a, const Candidate *c, i
 }
 
 // Whether a search finds nothing that fits in `n` micro-batches either, as all bytes that it needs
-// shrink at best in proportion to the rows. That holds for what the search sees, so what it sees
-// must have been needed.
+// shrink at best in proportion to the rows.
 static bool search_lacks(const ChooseOptions *o, const Candidate *c, int64_t n) {
   return c->exact && c->needed * (double)c->micro_batches / (double)n > SURE * choose_memory(o);
 }

@@ -522,7 +522,7 @@ static int need_lender(Prices *p, const Point *at, int before) {
   return i;
 }
 
-// Whether the table is of the point's own shape, but for what it recomputes or has in host memory.
+// Whether the table is of the point's own shape, but for recomputation and states in host memory.
 static bool is_own(const Lender *l, const Point *at) {
   Point plain = *at;
   plain.stages = plain.chunks = 1;

@@ -38,7 +38,8 @@ typedef struct UnitCost {
   double working[2]; // the largest other bytes during forward, and during backward
   // The same in backward if it is recomputed so far, with others of its layer; 0: not known.
   double again_working[N_RECOMPUTE_LEVELS];
-  // In backward, and in the gradients of weights, if these run later: besides what waits for them.
+  // In backward, and in the gradients of weights, if these run later: besides bytes that wait for
+  // them.
   double split_working[N_RECOMPUTE_LEVELS];
   double handed;   // bytes per rank from it to the next unit, and of their gradient
   bool may_end;    // a stage may end after it
@@ -58,7 +59,7 @@ typedef struct UnitCosts {
   double hop_start, hop_seconds_per_byte; // of a transfer between neighbouring stages
   double tied_sums; // seconds of sums between the first and the last stage (tied embedding), or 0
   // `waiting`, `both` and `split_working` are known: else gradients of weights that run later read
-  // what is kept.
+  // the kept bytes.
   bool knows_waiting;
   // All updates wait for all sums, as for the norm of all gradients.
   bool joint_update;

@@ -48,8 +48,8 @@ typedef struct LifetimeCache {
   struct SolutionCache *answers; // of searches, by factoring of the ranks (search.h), in `lasting`;
                                  // NULL: none are known
   struct SolutionCache *used;    // those of the taken factoring
-  bool *slow; // [MAX_ATTEMPTS] factorings whose plans are all slow (SearchStats) in as many or
-              // fewer micro-batches, and so in more of them; they are not tried again; or NULL
+  bool *slow;  // [MAX_ATTEMPTS] factorings with slow plans alone (SearchStats) in as many or
+               // fewer micro-batches, and so in more of them; they are not tried again; or NULL
   bool others; // answers of about the same cost are wanted, too (k_best.c)
   Arena *arena, *lasting;
 } LifetimeCache;
