@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -229,6 +230,29 @@ static bool wants_to_abandon(void *context) {
   return interrupt_seen();
 }
 
+static int terminal_width(void) {
+  struct winsize size;
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+}
+
+// The text of a long plan is cut, so that the line has one row of the terminal.
+static void show_line(const Common *common, double seconds, double bound) {
+  char tried[64], best[32] = "", least[48] = "";
+  snprintf(tried, sizeof tried, "%d plan%s tried in %.0f s", common->n, common->n == 1 ? "" : "s",
+           seconds);
+  if (common->best) snprintf(best, sizeof best, " %.4g ms", 1e3 * common->least);
+  if (bound > 0) snprintf(least, sizeof least, ", none below %.4g ms", 1e3 * bound);
+  fprintf(stderr, "\r\033[K%s", tried);
+  if (common->best) {
+    int room = terminal_width() - (int)(strlen(tried) + strlen(best) + strlen(least)) - 3;
+    bool cut = (int)strlen(common->best) > room;
+    if (cut) room--;
+    fprintf(stderr, ": %.*s%s", room > 0 ? room : 0, common->best, cut ? "…" : "");
+  }
+  fprintf(stderr, "%s%s", best, least);
+  fflush(stderr);
+}
+
 // On a terminal, shows the best plan so far in one line, which the next one replaces: after each
 // candidate, and between these, also during a compilation, as time passes.
 static void show_progress(void *context, const Candidate *c, double bound) {
@@ -242,12 +266,7 @@ static void show_progress(void *context, const Candidate *c, double bound) {
     common->least = c->seconds;
     interrupt_allow();
   }
-  if (!isatty(STDERR_FILENO)) return;
-  fprintf(stderr, "\r\033[K%d plan%s tried in %.0f s", common->n, common->n == 1 ? "" : "s",
-          now - common->start);
-  if (common->best) fprintf(stderr, ": %s %.4g ms", common->best, 1e3 * common->least);
-  if (bound > 0) fprintf(stderr, ", none below %.4g ms", 1e3 * bound);
-  fflush(stderr);
+  if (isatty(STDERR_FILENO)) show_line(common, now - common->start, bound);
 }
 
 static void clear_progress(void) {
@@ -269,6 +288,7 @@ static void say_certificate(Arena *a, const Certificate *c, const char *plan,
   if (c->recomputed)
     fprintf(stderr, "%s %d with recomputation", c->offloaded ? "," : " and", c->recomputed);
   if (c->offloaded) fprintf(stderr, " and %d with offloaded states", c->offloaded);
+  if (c->recomputed || c->offloaded) fprintf(stderr, ",");
   if (c->unpriced)
     fprintf(stderr, " %d that may be better have no price, ", c->unpriced);
   else

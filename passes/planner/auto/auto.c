@@ -15,10 +15,12 @@
 #include "space.h"
 #include "variants.h"
 
-#define ERR  0.02    // by which plans are faster than their price, at least
-#define NEAR 0.003   // likewise, without stages, by tables that were right for others
-enum { SURE = 2 };   // of these
-#define ALIKE 0.0005 // likewise, by tables that were right for a plan that is alike
+// By which plans are faster than their price, at least; without stages, by tables that were right
+// for so many others; by those that were right for a plan that is alike (AlphaFold2: 0.000014).
+#define ERR  0.02
+#define NEAR 0.003
+enum { SURE = 2 };
+#define ALIKE 0.0005
 
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
 // their layers differ too much from each other, and from the ends, for tables to be right: all
@@ -52,23 +54,18 @@ AutoSearch *auto_new(const Module *model, const ChooseOptions *o, Arena *a) {
   if (!work) return NULL;
   *s = (AutoSearch){.model = model, .o = o, .a = a, .work = work};
   s->prices = prices_new(model, o, work, a);
-  ModelFeatures has = {0};
-  if (s->prices) has = model_features(prices_front(s->prices), a);
-  if (has.experts) work->expert_share = expert_share(work, &has);
-  s->sequences = has.sequences;
+  if (s->prices) s->has = model_features(prices_front(s->prices), a);
+  if (s->has.experts) work->expert_share = expert_share(work, &s->has);
   SpaceOptions space = {.ranks = o->ranks,
                         .rows = o->batch,
                         .micro_batches = o->micro_batches,
                         .per_node = c->per_node,
                         .units = s->work->units,
-                        .has = has,
+                        .has = s->has,
                         .capacity = o->expert_capacity,
                         .few_slices = auto_is_small(s)};
   Points points = {0};
   space_list(&space, a, &points);
-  // Each with recomputation of all layers or of few, with states in host memory, and all of these
-  // by sp or by tp.
-  s->heap = arena_array(a, int, 6 * N_RECOMPUTE_LEVELS * (int64_t)points.n);
   for (int i = 0; i < points.n; i++) {
     Priced p = {.at = points.at[i], .bound = bound_find(s->work, c, &points.at[i]), .lender = -1};
     p.out = p.bound.lasting > choose_memory(s->o);
@@ -237,11 +234,11 @@ static int most_built(const AutoSearch *s) {
 
 void auto_build(AutoSearch *s, Candidates *all) {
   bool small = auto_is_small(s);
-  while (s->n_heap && (s->hurries || s->n_built + s->n_same < most_built(s)) &&
+  while (s->heap.n && (s->hurries || s->n_built + s->n_same < most_built(s)) &&
          !choice_ends(s->o, all)) {
     if (!s->hurries && choice_is_late(s->o, all)) points_hurry(s);
     double best = least_fitting(all), err = fmax(s->err, ERR);
-    bool ends = best > 0 && best <= auto_key(s, &s->points.at[s->heap[0]]) * (1 - err);
+    bool ends = best > 0 && best <= auto_key(s, &s->points.at[s->heap.at[0]]) * (1 - err);
     if (ends && !small) break;
     int i = points_pop(s);
     Priced *p = &s->points.at[i];

@@ -171,6 +171,16 @@ static int take_best(const ChooseOptions *o, Candidates *all, Kept *kept, Module
   return best;
 }
 
+// Whether no plan can be made, for an error of the user's: one rank has it, too.
+static bool model_fails(const Module *model, const ChooseOptions *o) {
+  Candidate one = {.plan = "dp", .ranks = 1, .micro_batches = 1};
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .stop_after = "loss"};
+  Module *m = module_clone(model);
+  bool ok = pipeline_run_quietly(m, o->pipeline(o->context, &one), &run);
+  module_free(m);
+  return !ok;
+}
+
 // Slower plans are tried if nothing else fits as it is; plans with less memory are no help if the
 // model cannot be split. The module of a plan is kept if there is no other plan to compare it with:
 // the last that was tried, if any, fits; and by the search of auto that of its best plan.
@@ -191,6 +201,7 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   bool keeps = o->run && o->plans && trials.n == 1;
   // If the search goes first, its prices and bounds exclude others.
   AutoSearch *search = o->plans ? NULL : auto_new(model, o, a);
+  if (!search && !o->plans && trials.n && model_fails(model, o)) trials.n = 1;
   if (search) limited.bound = auto_bound(search);
   // Others take fractions of a second, and tell the bytes that they lack.
   if (search && model->graphs->n_ops > MOST_OPS) limited.work = auto_work(search);

@@ -98,8 +98,8 @@ static const char *exclude_large(AutoSearch *s, const Candidate *c, bool any_fit
   }
   if (!any_fits && !places && (is_base ? b.saved : b.own) <= most) return NULL;
   bool of_saved = b.offloads || (!any_fits && b.saved > memory);
-  return exclude(s, str_format(s->a, "weights%s of a rank take %.4g GB at least%s",
-                               of_saved ? "" : " and states", (of_saved ? b.saved : b.own) / 1e9,
+  return exclude(s, str_format(s->a, "weights%s of a rank take %.0f bytes at least%s",
+                               of_saved ? "" : " and states", of_saved ? b.saved : b.own,
                                of_saved ? ", with states offloaded" : ""));
 }
 

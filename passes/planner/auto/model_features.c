@@ -69,6 +69,7 @@ ModelFeatures model_features(const Module *front, Arena *a) {
     if (g->params[i]->role == ROLE_weight) weights += (double)type_count(g->params[i]->type);
   for_each_op(op, g) {
     if (op->kind == OP_attention) add_attention(&f, op);
+    f.attends |= op->kind == OP_attention || op->kind == OP_softmax;
     bool norm = op->kind == OP_layer_norm || op->kind == OP_rms_norm;
     f.sequences |= norm && op->out[0]->type->ndim == 3;
     const Value *w = NULL;

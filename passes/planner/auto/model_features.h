@@ -15,6 +15,7 @@ typedef struct ModelFeatures {
   int64_t tokens;        // of queries and keys, the fewest of all attentions; 0: none
   int64_t key_heads;     // the common divisor of all attentions
   bool masked;           // some have a mask other than the causal one, which no ring has
+  bool attends;          // attentions or softmaxes, of which recompute_attention has the inner part
   bool sequences;        // norms have a dimension of tokens, along which sp splits them
   double words_share;    // of the elements of weights, of tables of words and products of logits
 } ModelFeatures;

@@ -12,25 +12,25 @@ static bool is_before(const AutoSearch *s, int x, int y) {
 }
 
 static void swap_points(AutoSearch *s, int i, int k) {
-  int x = s->heap[i];
-  s->heap[i] = s->heap[k];
-  s->heap[k] = x;
+  int x = s->heap.at[i];
+  s->heap.at[i] = s->heap.at[k];
+  s->heap.at[k] = x;
 }
 
 void points_push(AutoSearch *s, int point) {
-  int i = s->n_heap++;
-  s->heap[i] = point;
-  for (; i && is_before(s, s->heap[i], s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+  int i = s->heap.n;
+  vec_push(s->a, &s->heap, point);
+  for (; i && is_before(s, s->heap.at[i], s->heap.at[(i - 1) / 2]); i = (i - 1) / 2)
     swap_points(s, i, (i - 1) / 2);
 }
 
 int points_pop(AutoSearch *s) {
-  int top = s->heap[0], i = 0;
-  s->heap[0] = s->heap[--s->n_heap];
+  int top = s->heap.at[0], i = 0;
+  s->heap.at[0] = s->heap.at[--s->heap.n];
   for (;;) {
     int least = i;
-    for (int k = 2 * i + 1; k <= 2 * i + 2 && k < s->n_heap; k++)
-      if (is_before(s, s->heap[k], s->heap[least])) least = k;
+    for (int k = 2 * i + 1; k <= 2 * i + 2 && k < s->heap.n; k++)
+      if (is_before(s, s->heap.at[k], s->heap.at[least])) least = k;
     if (least == i) return top;
     swap_points(s, i, least);
     i = least;
@@ -38,10 +38,10 @@ int points_pop(AutoSearch *s) {
 }
 
 void points_order(AutoSearch *s) {
-  int n = s->n_heap;
-  s->n_heap = 0;
+  int n = s->heap.n;
+  s->heap.n = 0;
   for (int k = 0; k < n; k++)
-    points_push(s, s->heap[k]);
+    points_push(s, s->heap.at[k]);
 }
 
 double points_hurried(const AutoSearch *s, const Point *at) {
@@ -53,8 +53,8 @@ double points_hurried(const AutoSearch *s, const Point *at) {
 
 void points_hurry(AutoSearch *s) {
   s->hurries = true;
-  for (int i = 0; i < s->n_heap; i++) {
-    Priced *p = &s->points.at[s->heap[i]];
+  for (int i = 0; i < s->heap.n; i++) {
+    Priced *p = &s->points.at[s->heap.at[i]];
     p->estimate = points_hurried(s, &p->at);
   }
   points_order(s);

@@ -11,6 +11,7 @@
 
 #include "auto.h"
 #include "evaluate.h"
+#include "model_features.h"
 #include "prices.h"
 
 // The error of prices, or of estimates, of points with as many parts of the model, the same level
@@ -49,6 +50,7 @@ typedef struct Priced {
   bool skipped;     // its key was too large by the errors so far
   bool dealt_again; // as its first deal did not fit when it was built
   bool recomputed;  // points with its layers recomputed were added
+  bool offloaded;   // the same with states in host memory was added
   bool has_tensor;  // the same with tp instead of sp was added
 } Priced;
 
@@ -65,13 +67,13 @@ struct AutoSearch {
   const StepWork *work;
   Prices *prices; // or NULL
   Vec(Priced) points;
-  int *heap, n_heap; // of points: a binary heap by key
+  Vec(int) heap; // of points: a binary heap by key
   Vec(Correction) seconds;
   double bytes[N_POINT_KINDS];
   double err; // by how much plans were faster than their price
   Vec(WholeError) whole;
-  Kept kept;        // the best that was built
-  bool sequences;   // of the model's features
+  Kept kept; // the best that was built
+  ModelFeatures has;
   bool goes_first;  // before candidates without stages
   bool hurries;     // the time is over: the first plan that fits is the result
   double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was

@@ -7,11 +7,10 @@
 
 #include "evaluate.h"
 #include "least_bytes.h"
+#include "pipelines.h"
 #include "planner/plan/plan.h"
 #include "point.h"
 #include "sharding/sharding.h"
-
-#define LEAST_GAIN 0.99 // times the best so far: longer variants of a large model are not tried
 
 // The most variants that are compiled, a few of a model with more than MOST_OPS: each takes a
 // fraction of a second there. Then none is if the best plan so far offloads no states.

@@ -32,15 +32,17 @@ static void add_offloaded(AutoSearch *s, const Point *plain, RecomputeLevel leve
 
 void add_least(AutoSearch *s, int i) {
   const Point plain = s->points.at[i].at;
-  if (plain.recompute == RECOMPUTE_none && may_offload(s, &plain))
-    add_offloaded(s, &plain, RECOMPUTE_layer);
+  if (plain.recompute > RECOMPUTE_none || s->points.at[i].offloaded || !may_offload(s, &plain))
+    return;
+  s->points.at[i].offloaded = true;
+  add_offloaded(s, &plain, RECOMPUTE_layer);
 }
 
 void add_less_recomputed(AutoSearch *s, int i) {
   const Point at = s->points.at[i].at;
   if (!at.offload || at.recompute != RECOMPUTE_layer) return;
   if (at.stages == 1) add_offloaded(s, &at, RECOMPUTE_none);
-  add_offloaded(s, &at, RECOMPUTE_attention);
+  if (s->has.attends) add_offloaded(s, &at, RECOMPUTE_attention);
 }
 
 void add_recomputed(AutoSearch *s, int i) {
@@ -49,6 +51,7 @@ void add_recomputed(AutoSearch *s, int i) {
     return;
   s->points.at[i].recomputed = true;
   for (RecomputeLevel k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {
+    if (k == RECOMPUTE_attention && !s->has.attends) continue;
     Priced p = {.at = plain.at, .bound = plain.bound, .lender = -1};
     p.at.recompute = k;
     vec_push(s->a, &s->points, p);
@@ -70,7 +73,7 @@ void add_fewest(AutoSearch *s, int i) {
 }
 
 bool may_gain_by_tensor(const AutoSearch *s, const Priced *p) {
-  return s->sequences && p->at.inner == POINT_sp && p->at.tensor > 1 && p->at.context == 1 &&
+  return s->has.sequences && p->at.inner == POINT_sp && p->at.tensor > 1 && p->at.context == 1 &&
          !p->at.fewest && !p->has_tensor && p->at.recompute == RECOMPUTE_layer;
 }
 
