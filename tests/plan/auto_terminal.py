@@ -6,15 +6,18 @@ choice ends early, and the plan is compiled as always. Of several clusters, thos
 is left out, also if none of its plans fits.
 """
 
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = os.path.join(os.environ.get("BUILD", "build"), "bin")
@@ -23,9 +26,11 @@ MODEL = [str(ROOT / "samples/gpt2/gpt2.onnx"), "-g", "8", "--batch", "96", "--lo
 FITS = re.compile(rb"\d+ plans? tried in \d+ s: [a-z0-9_=,]+ [\d.]+ ms")
 
 
-def watch(command, interrupt):
-    """Returns the exit status, the text on the terminal, and that on stdout. Ctrl-C comes at a text that `interrupt` finds."""
+def watch(command, interrupt, columns=0):
+    """Returns the exit status, the text on the terminal, and that on stdout. Ctrl-C comes at a text that `interrupt` finds. The
+    terminal has so many columns; 0: it does not say."""
     terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(command, stderr=end, stdout=subprocess.PIPE, text=True)
     os.close(end)
     text, sent = b"", False
@@ -50,6 +55,15 @@ def run(folder, interrupt):
     out = pathlib.Path(folder, "plan.json")
     status, text, _ = watch([NNAOT, *MODEL, "--emit", "plan", "-o", str(out)], FITS if interrupt else None)
     return status, text, json.loads(out.read_text())
+
+
+def run_on_few_columns(folder):
+    """The progress line stays within a row of the terminal; the text of a plan is cut for that."""
+    command = [NNAOT, *MODEL, "--plan", "auto", "--emit", "plan", "-o", str(pathlib.Path(folder, "narrow.json"))]
+    status, text, _ = watch(command, None, 56)
+    lines = [line for line in text.decode().split("\r\x1b[K") if " tried in " in line and "\n" not in line]
+    assert status == 0 and lines and max(map(len, lines)) < 56, (status, lines)
+    assert any("…" in line for line in lines), lines
 
 
 def run_without_plan(folder):
@@ -86,6 +100,7 @@ def main():
         assert status == 0 and FITS.search(text) and b", none below " in text, text
         assert not whole["certificate"]["stopped"] and b"ended early" not in text
         status, text, some = run(folder, True)
+        run_on_few_columns(folder)
         run_without_plan(folder)
         fit(folder)
         status_first, text_first, out = watch([os.path.join(BIN, "nnaot-plan"), "fit", MODEL[0], *MODEL[3:], "--cluster",

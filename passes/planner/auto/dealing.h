@@ -75,7 +75,7 @@ typedef struct Offloaded {
 // Of units first … end - 1.
 Offloaded offloaded_units(const Dealer *d, int first, int end);
 
-// What a stage does to fit.
+// The savings of a stage, with which it fits.
 typedef struct Saving {
   Recompute recompute;
   Offloaded offloaded;

@@ -77,7 +77,7 @@ typedef struct State {
   Recompute recompute; // of the last of these stages
 } State;
 
-// What a deal has least of, in its slowest stage.
+// The seconds of the slowest stage that are the least of a deal.
 typedef enum Least { LEAST_both, LEAST_backward } Least;
 
 // Micro-batches that a stage holds at most. Weight gradients are part of its backward.
