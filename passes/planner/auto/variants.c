@@ -7,11 +7,12 @@
 
 // Whether the point may have states in host memory. With stages and one micro-batch it has none, as
 // tables of a stage have updates in backward; nor with chunks, which have no deals in plans' texts.
-// Replicas divide states first: those of ZeRO-1, and of ZeRO-3, which leaves the least.
+// Replicas divide states first: those of ZeRO-1, and of ZeRO-3, which leaves the least. On clusters
+// that keep weights in host memory, too, each micro-batch copies these, which no table has.
 static bool may_offload(const AutoSearch *s, const Point *p) {
   bool states = s->work->states > 0 || s->work->narrow;
-  if (!s->prices || !states || p->offload || p->chunks > 1 || p->kind == POINT_interlaced ||
-      (p->replicas > 1 && p->zero != 1 && p->zero != 3))
+  if (!s->prices || !states || s->o->cluster->host_weights || p->offload || p->chunks > 1 ||
+      p->kind == POINT_interlaced || (p->replicas > 1 && p->zero != 1 && p->zero != 3))
     return false;
   if (p->stages == 1) return true;
   return prices_have_deals(s->prices) && step_slices(s->work, p->micro_batches) > 1;
