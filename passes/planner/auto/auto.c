@@ -131,6 +131,20 @@ static bool add_quick(AutoSearch *s, int i) {
   return true;
 }
 
+// Adds points that are like this one, which got a number of its tier: with less memory as it does
+// not fit, or others that may be better as it does.
+static void add_variants(AutoSearch *s, int i, const Priced *before, const PointPrice *price,
+                         PriceStatus status) {
+  if (status == PRICE_unfit || price->limited) add_recomputed(s, i);
+  if (status == PRICE_unfit) add_least(s, i);
+  if (before->tier == TIER_bound && status == PRICE_known) add_less_recomputed(s, i);
+  bool closed = s->points.at[i].tier == TIER_closed && status == PRICE_known;
+  bool refused = status == PRICE_refused && before->at.inner == POINT_sp && before->at.tensor > 1;
+  if (refused || (closed && may_gain_by_tensor(s, before))) add_tensor(s, i);
+  // Tables of small models are not right.
+  if (before->tier == TIER_bound && status == PRICE_known && !auto_is_small(s)) add_fewest(s, i);
+}
+
 // Gives a point its number of the next tier, or a nearer one of borrowed costs, and puts it back;
 // or drops it.
 static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
@@ -176,14 +190,7 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   s->n_unlikely += status == PRICE_unfit;
   s->n_refused += status == PRICE_refused;
   if (!p->dropped) points_push(s, i);
-  if (status == PRICE_unfit || price.limited) add_recomputed(s, i);
-  if (status == PRICE_unfit) add_least(s, i);
-  if (before.tier == TIER_bound && status == PRICE_known) add_less_recomputed(s, i);
-  bool closed = to == TIER_closed && status == PRICE_known;
-  bool refused = status == PRICE_refused && before.at.inner == POINT_sp && before.at.tensor > 1;
-  if (refused || (closed && may_gain_by_tensor(s, &before))) add_tensor(s, i);
-  // Tables of small models are not right.
-  if (before.tier == TIER_bound && status == PRICE_known && !auto_is_small(s)) add_fewest(s, i);
+  add_variants(s, i, &before, &price, status);
 }
 
 // Whether two points without stages differ in micro-batches and in the level of ZeRO alone. With
