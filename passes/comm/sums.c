@@ -199,10 +199,10 @@ static bool is_partial(const Value *v, const Mesh *mesh, int axis) {
 
 // Whether the op adds partial sums over the axis to its operand `sum`, and reduces them before.
 static bool reduces_term(const Op *op, const Value *sum, int axis) {
+  if (!adds_narrow(op)) return false;
   const Layout *l = op->out[0]->layout;
   const Value *term = op->in[op->in[0].value == sum].value;
-  return adds_narrow(op) && l->axis[axis].kind == SBP_B && term != sum &&
-         is_partial(term, l->mesh, axis);
+  return l->axis[axis].kind == SBP_B && term != sum && is_partial(term, l->mesh, axis);
 }
 
 // The only reader of the result, if it adds such a term, too, with the same layout; or NULL.
