@@ -438,7 +438,7 @@ static bool has_leading(const Scheduler *s, int class) {
   return false;
 }
 
-// The position of a transfer's start: twice the rank of the block at whose end it starts. A value
+// The position of a transfer's start, at the end of a block: twice the rank of this block. A value
 // that no segment produces is sent at the end of its sender's first segment, which may be a leading
 // one.
 static int move_position(const Scheduler *s, const Move *move, int slice, const int *rank) {

@@ -105,7 +105,7 @@ StagedHeld stage_holds(const DealProblem *p, int stage) {
   int held = staged_held(p->kind, p->stages, (int)p->micro_batches, stage);
   int ahead = staged_ahead(p->kind, p->stages, 1, stage);
   if (!staged_traits[p->kind].split || ahead > held) ahead = held;
-  // After a backward, those whose weight gradients are to come.
+  // After a backward, those with weight gradients to come.
   return (StagedHeld){ahead, held, held - ahead + 1};
 }
 

@@ -4,7 +4,7 @@
 //     with stages      the best deal of units to stages (deal.h): a bound by the closed form of the
 //                      schedule, then the deal's timeline
 //     some recomputed  such a deal with the units of two tables, and the plan with that deal
-//     some offloaded   likewise; a table with all states in host memory says what they change
+//     some offloaded   likewise; a table with all states in host memory has their bytes and seconds
 //     without stages   the simulated step of cut-outs, extended to all layers
 //
 // Tables come from the passes, so a price is that of the built plan. A deal of layers, or of parts
