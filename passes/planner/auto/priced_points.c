@@ -7,8 +7,8 @@
 #include "estimate.h"
 
 #define MEMORY_ERR      1.15 // bytes of a plan by those estimated, at first
-#define HOPELESS_LOGITS 3
-#define HOPELESS        2 // times the memory: estimated bytes of a point that gets no table
+#define HOPELESS        2    // times the memory: estimated bytes of a point that gets no table
+#define HOPELESS_LOGITS 3    // likewise, with states in host memory: most of the estimate is logits
 
 // Returns the correction of points like this one; NULL: none was built.
 static Correction *find_correction(const AutoSearch *s, const Point *p) {
