@@ -4,16 +4,8 @@
 
 #include <math.h>
 
+#include "draw.h"
 #include "unit.h"
-
-typedef struct Random {
-  uint64_t state;
-} Random;
-
-static int below(Random *r, int n) {
-  r->state = r->state * 6364136223846793005u + 1442695040888963407u;
-  return (int)((r->state >> 33) % (uint64_t)n);
-}
 
 typedef struct Shape {
   int units, stages, slices;

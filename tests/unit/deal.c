@@ -9,19 +9,11 @@
 #include "cost/cost.h"
 #include "cost/cost_comm.h"
 #include "cost/cost_step.h"
+#include "draw.h"
 #include "ir/schedule.h"
 #include "pass.h"
 #include "schedule/kinds.h"
 #include "unit.h"
-
-typedef struct Random {
-  uint64_t state;
-} Random;
-
-static int below(Random *r, int n) {
-  r->state = r->state * 6364136223846793005u + 1442695040888963407u;
-  return (int)((r->state >> 33) % (uint64_t)n);
-}
 
 static double part(Random *r) {
   return below(r, 1 << 20) / (double)(1 << 20);

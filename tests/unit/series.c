@@ -2,17 +2,9 @@
 
 #include "planner/auto/series.h"
 
+#include "draw.h"
 #include "ir/op.h"
 #include "unit.h"
-
-typedef struct Random {
-  uint64_t state;
-} Random;
-
-static int below(Random *r, int n) {
-  r->state = r->state * 6364136223846793005u + 1442695040888963407u;
-  return (int)((r->state >> 33) % (uint64_t)n);
-}
 
 // A graph of `n` ops: every op reads one or two of the last `near` values. Some are products.
 static Module *random_graph(Random *r, int n, int near, Arena *a) {

@@ -2,6 +2,7 @@
 
 #include "builds.h"
 
+#include "candidates.h"
 #include "exclusion.h"
 #include "planner/plan/plan.h"
 #include "point_heap.h"
@@ -66,20 +67,10 @@ static void improve_deal(AutoSearch *s, Priced *p) {
   p->plan = price.plan;
 }
 
-// The candidate with that plan; NULL: it was not compiled.
-static const Candidate *find_same(const Candidates *all, const char *plan, int64_t micro_batches) {
-  for (int i = 0; i < all->n; i++) {
-    const Candidate *c = &all->at[i];
-    bool compiled = !c->excluded && !c->stopped;
-    if (compiled && c->micro_batches == micro_batches && str_equal(c->plan, plan)) return c;
-  }
-  return NULL;
-}
-
 // Compiles the point's plan, unless another point has the same: a deal in which no layer is
 // recomputed. False: the choice ended meanwhile.
 static bool make_plan(AutoSearch *s, Candidate *c, Candidates *all) {
-  const Candidate *same = find_same(all, c->plan, c->micro_batches);
+  const Candidate *same = find_compiled(all, c->plan, c->micro_batches);
   if (same) {
     *c = *same;
     s->n_same++;
@@ -166,7 +157,7 @@ void build_swapped(AutoSearch *s, Candidates *all) {
     Point at = s->points.at[i].at;
     if (!s->points.at[i].built || at.stages > 1 || !at.offload || at.recompute != RECOMPUTE_layer)
       continue;
-    const Candidate *c = find_same(all, point_plan(s->a, &at), at.micro_batches);
+    const Candidate *c = find_compiled(all, point_plan(s->a, &at), at.micro_batches);
     if (!c || !c->made || c->seconds > least_fitting(all)) continue;
     int programs = point_programs(&at);
     at.recompute = RECOMPUTE_none;
@@ -177,7 +168,7 @@ void build_swapped(AutoSearch *s, Candidates *all) {
       Candidate x = {.ranks = s->o->ranks, .micro_batches = at.micro_batches};
       x.plan = str_format(s->a, "%s,%s,%s=1", inside, saver, offload_program);
       x.worth = least_fitting(all);
-      if (programs + beside <= MAX_PLAN && !find_same(all, x.plan, x.micro_batches))
+      if (programs + beside <= MAX_PLAN && !find_compiled(all, x.plan, x.micro_batches))
         make_plan(s, &x, all);
     }
   }

@@ -370,3 +370,12 @@ bool candidate_changes(const Candidate *c) {
 bool candidate_adds(const Candidate *c) {
   return is_alone(c, EXTENDS_SEARCH);
 }
+
+const Candidate *find_compiled(const Candidates *all, const char *plan, int64_t micro_batches) {
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    bool compiled = !c->excluded && !c->stopped;
+    if (compiled && c->micro_batches == micro_batches && str_equal(c->plan, plan)) return c;
+  }
+  return NULL;
+}

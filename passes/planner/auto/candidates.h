@@ -80,4 +80,7 @@ bool candidate_changes(const Candidate *c);
 // Whether it only adds to other searches.
 bool candidate_adds(const Candidate *c);
 
+// The candidate with the text of that plan that was compiled, or could not be; NULL: there is none.
+const Candidate *find_compiled(const Candidates *all, const char *plan, int64_t micro_batches);
+
 #endif

@@ -272,15 +272,6 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, bool last, A
   return false;
 }
 
-// Whether the plan was compiled in as many micro-batches, or could not be.
-static bool is_tried(const Candidates *all, const char *plan, int64_t micro_batches) {
-  for (int i = 0; i < all->n; i++) {
-    const Candidate *c = &all->at[i];
-    if (!c->excluded && c->micro_batches == micro_batches && str_equal(c->plan, plan)) return true;
-  }
-  return false;
-}
-
 // Tries plans in their largest number of micro-batches, in which they need least: too much
 // persistent state may have excluded that before. Plans that would not need less than the least so
 // far are left out.
@@ -296,8 +287,8 @@ static void try_most_slices(const Module *model, const ChooseOptions *o, Arena *
     for (int64_t k = most_slices(o, a, &c, o->batch); k > c.micro_batches;
          k = most_slices(o, a, &c, k / 2)) {
       if (kept + rest * c.micro_batches / k >= least->needs.peak_bytes) break;
-      if (is_tried(all, c.plan, k)) break;
-      if (is_tried(&unmade, c.plan, k)) continue;
+      if (find_compiled(all, c.plan, k)) break;
+      if (find_compiled(&unmade, c.plan, k)) continue;
       Candidate more;
       make_in(model, o, a, &c, k, &more);
       vec_push(a, more.made ? all : &unmade, more);

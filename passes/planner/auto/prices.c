@@ -304,9 +304,7 @@ static UnitCosts with_level(const UnitCosts *without, const UnitCosts *with, Rec
 
 // The tables of a shape in any number of micro-batches but one. NULL: the passes refuse one.
 static const AwayPair *find_away(Prices *p, const Point *plain) {
-  AwayPair new = {.at = *plain};
-  new.at.stages = new.at.chunks = 1;
-  new.at.kind = POINT_1f1b;
+  AwayPair new = {.at = inside_of(plain)};
   for (int i = 0; i < p->away.n; i++) {
     Point same = p->away.at[i].at;
     if (same.micro_batches > 1 && plain->micro_batches > 1)
