@@ -21,6 +21,9 @@
 #define NEAR 0.003
 enum { SURE = 2 };
 #define ALIKE 0.0005
+// By how much plans of models without tables are faster than their estimate, at most: of the plans
+// with stages of 39 random models and chains of 130 to 170 ops, none took less than 0.537 of it.
+#define ESTIMATE_ERR 0.46
 
 // How many plans the search builds. Large models take seconds each; small ones milliseconds, and
 // their layers differ too much from each other, and from the ends, for tables to be right: all
@@ -202,11 +205,20 @@ static bool are_alike(const Point *p, const Point *q) {
   return point_equal(p, &same) && p->micro_batches > 1 && q->micro_batches > 1;
 }
 
-// By how much the plan of a point may be faster than its key. Without stages a table is of the
-// model's whole step, so plans miss their prices alike.
+// Whether no point with stages has tables: the model has too few units.
+static bool lacks_tables(const AutoSearch *s) {
+  const Point least = {.stages = 2, .chunks = 1};
+  return !s->prices || !prices_has_units(s->prices, &least);
+}
+
+// By how much the plan of a point may be faster than its key. An estimate may be wrong as long as
+// no plan with the same ranks inside of layers was built. Without stages a table is of the model's
+// whole step, so plans miss their prices alike.
 static double error_of(const AutoSearch *s, const Point *p) {
   double err = fmax(auto_error(s, p), ERR), most = 0, alike = -1;
-  if (p->stages > 1 || auto_is_small(s)) return err;
+  if (auto_is_small(s)) return err;
+  if (p->stages > 1)
+    return auto_has_staged(s, p) || !lacks_tables(s) ? err : fmax(err, ESTIMATE_ERR);
   for (int i = 0; i < s->whole.n; i++) {
     const WholeError *x = &s->whole.at[i];
     most = fmax(most, x->err);
@@ -244,7 +256,7 @@ void auto_build(AutoSearch *s, Candidates *all) {
   while (s->heap.n && (s->hurries || s->n_built + s->n_same < most_built(s)) &&
          !choice_ends(s->o, all)) {
     if (!s->hurries && choice_is_late(s->o, all)) points_hurry(s);
-    double best = least_fitting(all), err = fmax(s->err, ERR);
+    double best = least_fitting(all), err = fmax(s->err, lacks_tables(s) ? ESTIMATE_ERR : ERR);
     bool ends = best > 0 && best <= auto_key(s, &s->points.at[s->heap.at[0]]) * (1 - err);
     if (ends && !small) break;
     int i = points_pop(s);

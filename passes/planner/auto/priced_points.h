@@ -16,12 +16,14 @@
 
 // The error of prices, or of estimates, of points with as many parts of the model, the same level
 // of ZeRO, the same recomputation, and states in host memory or not: the least factor by which
-// plans that were built took longer. It corrects the numbers of points like them.
+// plans that were built took longer. It corrects the numbers of points like them; if it is more
+// than 1, only of those with the same ranks inside of layers as one of these plans.
 typedef struct Correction {
   int parts, zero;         // stages times chunks
   bool interlaced, tabled; // by tables, or an estimate
   RecomputeLevel recompute;
   bool offload;
+  Vec(Point) of; // built points, of which no two have the same ranks inside of layers
   double least;
   double err; // by which later plans were faster than the price that it corrects
 } Correction;
@@ -88,6 +90,12 @@ bool auto_is_small(const AutoSearch *s);
 
 // The seconds of a point's price by the errors of prices of points like it.
 double auto_corrected(const AutoSearch *s, const Point *p, double seconds);
+
+// Whether two points have the same ranks inside of layers.
+bool auto_same_inside(const Point *p, const Point *q);
+
+// Whether a plan with stages that have the point's ranks inside of layers was built.
+bool auto_has_staged(const AutoSearch *s, const Point *p);
 
 // By how much the plan of a point may be faster than its corrected price, by earlier ones.
 double auto_error(const AutoSearch *s, const Point *p);
