@@ -336,21 +336,23 @@ Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
   double best = least_fitting(all);
   for (int i = 0; i < s->points.n; i++) {
     const Priced *p = &s->points.at[i];
-    if (p->out || p->built || is_tried(all, &p->at)) continue;
+    bool compiled = p->built || is_tried(all, &p->at);
+    // One deal of layers to stages was compiled: others may be faster, down to the point's bounds.
+    if (p->out || (compiled && p->at.stages == 1)) continue;
     double key = auto_key(s, p);
-    bool priced = !p->dropped && p->tier > TIER_bound;
+    bool priced = !compiled && !p->dropped && p->tier > TIER_bound;
     if (priced && (c.priced <= 0 || key < c.priced)) c.priced = key;
     // Tables of small models are not right.
     double tabled = auto_is_small(s) ? p->bound.seconds : fmax(p->tabled, p->bound.seconds);
     // That of sp is none of tp.
     if (!p->dropped && may_gain_by_tensor(s, p)) tabled = p->bound.seconds;
     if (c.tabled <= 0 || tabled < c.tabled) c.tabled = tabled;
-    c.unpriced += p->tier == TIER_bound && (best <= 0 || key < best);
+    c.unpriced += !compiled && p->tier == TIER_bound && (best <= 0 || key < best);
     if (c.bound > 0 && p->bound.seconds >= c.bound) continue;
     c.bound = p->bound.seconds;
     c.binds = bound_binds(&p->bound);
   }
-  // Every plan of the space was built, or none that is left is better.
+  // No plan of the space has stages and every one was built, or none that is left is better.
   if (best > 0 && (c.bound <= 0 || c.bound > best)) c.bound = best;
   if (best > 0 && (c.tabled <= 0 || c.tabled > best)) c.tabled = best;
   c.best = best;

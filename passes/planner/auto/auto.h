@@ -11,13 +11,15 @@
 //
 // A heap has each point under its latest number. A point that comes out with a price is built; the
 // search ends when the best built plan costs no more than the least number that is left. Then the
-// least numbers of all points that were not built say how much better any plan of the space can be:
+// least numbers of all points say how much better any plan of the space can be, but those of built
+// points without stages, which have one plan each. With stages one deal of units to them was built,
+// and the bounds are of all deals:
 //
 //     built 2,933 ms; no plan left is priced below 3,002 ms; none takes less than 2,684 ms by tables;
 //     none can take less than 2,207 ms
 //
 // By tables: as far as costs of units are right. Tiers 2 and 3 are below all deals of these, and
-// the points that lack memory by tables are left out.
+// the points that lack memory by tables are left out. Prices are of points that were not built.
 //
 // Models with fewer units than stages have no tables, and get an estimate (estimate.h) instead.
 //
