@@ -166,6 +166,7 @@ typedef struct Common {
   const char *best;
   double least; // its seconds; 0: none fits
   double shown; // when progress was, in seconds
+  bool late;    // the message that the time is over without a plan was shown
 } Common;
 
 static const char *pipeline_of(void *context, const Candidate *c) {
@@ -253,11 +254,27 @@ static void show_line(const Common *common, double seconds, double bound) {
   fflush(stderr);
 }
 
+static void clear_progress(void) {
+  if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+}
+
+// Says once that the time is over and the choice goes on, as nothing fits.
+static void say_late(Common *common) {
+  if (common->late || common->least > 0 || interrupt_seen() || !wants_to_stop(common)) return;
+  common->late = true;
+  clear_progress();
+  fprintf(stderr,
+          "the time of --search-seconds %g is over, and no plan fits yet: the first one that fits "
+          "will be the result\n",
+          common->s->search_seconds);
+}
+
 // On a terminal, shows the best plan so far in one line, which the next one replaces: after each
 // candidate, and between these, also during a compilation, as time passes.
 static void show_progress(void *context, const Candidate *c, double bound) {
   Common *common = context;
   double now = clock_seconds();
+  if (!c) say_late(common);
   if (!c && now - common->shown < 0.5) return;
   common->shown = now;
   common->n += c != NULL;
@@ -267,10 +284,6 @@ static void show_progress(void *context, const Candidate *c, double bound) {
     interrupt_allow();
   }
   if (isatty(STDERR_FILENO)) show_line(common, now - common->start, bound);
-}
-
-static void clear_progress(void) {
-  if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
 }
 
 // "better", or "more than 9 % better".
