@@ -277,6 +277,8 @@ static int call_numbers(lua_State *l) {
   return 0;
 }
 
+#define TAKES_NUMBERS "\nfunction numbers("
+
 // "dp, tp, …": the plans that are part of the compiler and have `part` in their text.
 static const char *names_with(Arena *a, const char *part) {
   StrBuf b = {.arena = a};
@@ -286,15 +288,18 @@ static const char *names_with(Arena *a, const char *part) {
   return b.at;
 }
 
+// Reports that the program takes no numbers.  Returns false.
+static bool refuse_numbers(Arena *a, const char *name, Diag *d) {
+  diag_error(d, NULL, "the plan '%s' takes no numbers", name);
+  diag_hint(d, "these take them, and programs with a function 'numbers': %s",
+            names_with(a, TAKES_NUMBERS));
+  return false;
+}
+
 // Passes the numbers in the plan's text to the program.
 static bool give_numbers(PlanProgram *p, const PlanCall *call) {
   if (!call->n) return true;
-  if (!has_function(p, "numbers")) {
-    diag_error(p->box.d, NULL, "the plan '%s' takes no numbers", call->name);
-    diag_hint(p->box.d, "these take them, and programs with a function 'numbers': %s",
-              names_with(p->box.arena, "\nfunction numbers("));
-    return false;
-  }
+  if (!has_function(p, "numbers")) return refuse_numbers(p->box.arena, call->name, p->box.d);
   p->call = call;
   p->given = str_copy(p->box.arena, call->text);
   bool ok = sandbox_call(&p->box, call_numbers, p, 0);
@@ -453,6 +458,13 @@ bool plan_known(const char *text, Arena *a, Diag *d) {
             "as --emit plan -o FILE.lua writes",
             names_with(a, ""));
   return false;
+}
+
+bool plan_may_have_numbers(const char *name, Arena *a, Diag *d) {
+  if (!plan_known(name, a, d)) return false;
+  int text = text_index(name);
+  if (text < 0 || strstr(plan_texts[text].text, TAKES_NUMBERS)) return true;
+  return refuse_numbers(a, name, d);
 }
 
 PlanProgram *program_open(Arena *a, const char *called, Diag *d) {

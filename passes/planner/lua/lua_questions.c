@@ -306,10 +306,11 @@ static lua_Integer number_field(lua_State *l, const char *name, lua_Integer othe
 }
 
 // Marks the layers of a number, which is at the top of the stack: of layers `first` to `last`, or
-// of all, the first n.  Errors are at the number.
-static void mark_layers(lua_State *l, bool *asked, int n_layers) {
+// of all, the first n.  No other number may have a layer of that range.  Errors are at the number.
+static void mark_layers(lua_State *l, bool *asked, bool *taken, int n_layers) {
   lua_Integer n = number_field(l, "n", n_layers), first = number_field(l, "first", 1);
   lua_Integer last = number_field(l, "last", n_layers);
+  bool has_range = number_field(l, "first", 0) != 0;
   const Loc *loc = plan_number_loc(l, lua_gettop(l));
   Arena *a = plan_sharding(l)->scratch;
   const char *why = NULL;
@@ -320,9 +321,10 @@ static void mark_layers(lua_State *l, bool *asked, int n_layers) {
     why =
         str_format(a, "layers %lld to %lld are %lld, so %lld of them cannot be asked for",
                    (long long)first, (long long)last, (long long)(last - first + 1), (long long)n);
-  for (lua_Integer i = first; !why && i < first + n; i++) {
-    if (asked[i - 1]) why = str_format(a, "layer %lld is in an earlier number", (long long)i);
-    asked[i - 1] = true;
+  for (lua_Integer i = first; !why && i <= (has_range ? last : n); i++) {
+    if (taken[i - 1]) why = str_format(a, "layer %lld is in an earlier number", (long long)i);
+    taken[i - 1] = true;
+    asked[i - 1] = i < first + n;
   }
   if (why) refuse_at(l, loc, loc != NULL, why);
 }
@@ -351,10 +353,12 @@ static int list_layers(lua_State *l) {
   bool known = p->layers && p->layers->known;
   if (!known) plan_find_layers(l, p->s->scratch, &found);
   const OpLists *all = known ? &p->layers->all : &found;
-  bool some = !lua_isnoneornil(l, 1), *asked = arena_array(p->s->scratch, bool, all->n + 1);
+  bool some = !lua_isnoneornil(l, 1);
+  bool *asked = arena_array(p->s->scratch, bool, all->n + 1);
+  bool *taken = arena_array(p->s->scratch, bool, all->n + 1);
   if (some) luaL_checktype(l, 1, LUA_TTABLE);
   for (lua_Integer i = 1; some && lua_geti(l, 1, i) == LUA_TTABLE; i++, lua_pop(l, 1))
-    mark_layers(l, asked, all->n);
+    mark_layers(l, asked, taken, all->n);
   push_layers(l, all, some ? asked : NULL);
   return 1;
 }

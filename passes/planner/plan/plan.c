@@ -55,6 +55,7 @@ bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d) {
       }
     }
     if (!ok || (*at && *at != ':')) {
+      if (!plan_may_have_numbers(out->name, a, d)) return false;
       diag_error(d, NULL, "'%.*s' of '%s' is no number with layers, such as 4 or 4@1-2",
                  (int)strcspn(start, ":"), start, text);
       diag_hint(

@@ -50,6 +50,8 @@ bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d);
 bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d);
 // Whether a program is a file, existing or not, or a built-in; otherwise false, with an error.
 bool plan_known(const char *text, Arena *a, Diag *d);
+// Whether a program is known, and is a file or takes numbers; otherwise false, with an error.
+bool plan_may_have_numbers(const char *name, Arena *a, Diag *d);
 // The program of the i-th device axis in a pass's option `plan`: "dp" applies to all axes, "dp,tp"
 // has one for each; NULL and "auto" mean dp.
 const char *plan_program(Arena *a, const char *plan, int i);

@@ -85,7 +85,8 @@ for plan, said in [
     ("zero9=4", "the plans are: auto, coshard"), ("coshard:x=4", "'x' of 'coshard:x' is no number with layers"),
     ("coshard:=4", "'' of 'coshard:' is no number"), ("coshard:4@2-1", "'4@2-1' of 'coshard:4@2-1' is no number"),
     ("coshard:0", "'0' of 'coshard:0' is no number"), ("pp_interleaved:0", "hint: write pp_interleaved:4, or"), ("coshard:4@", "'4@' of"), ("coshard:4@1-", "'4@1-' of"),
-    ("coshard:99999999999", "is no number with layers"), ("coshard:4;2", "'4;2' of"), ("coshard:4@0", "layers count from 1"), ("tpp=4", "did you mean tp?"), ("none:4=4", "there is no plan 'none'"),
+    ("coshard:99999999999", "is no number with layers"), ("coshard:4;2", "'4;2' of"), ("coshard:4@0", "layers count from 1"), ("tpp=4", "did you mean tp?"), ("dp:x", "the plan 'dp' takes no numbers"),
+    ("nosuch:x", "there is no plan 'nosuch'"), ("auto:x", "the plan 'auto' stands alone"), ("none:4=4", "there is no plan 'none'"),
     ("coshard" + ":2@1" * 1025, "a program takes at most 1024 numbers"), ("coshard:2=2,coshard:4=2", "the plan has 'coshard' twice"),
 ]:
     expect(nnaot, f"none.onnx -o x -g 4 --plan {plan}", said)
