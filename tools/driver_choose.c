@@ -65,6 +65,20 @@ bool ask_plan(Settings *s, Arena *a, Diag *d) {
   return factoring_number(a, plan, &s->asked.factoring, d);
 }
 
+// Whether program `i` has no ranks and therefore no effect on the axes inside of it, which it has
+// constraints for: an error.
+static bool has_no_effect(const Plan *plan, int i, const PlanProgram *p, Diag *d) {
+  if (plan->at[i].size > 1 || !program_has_inside(p)) return false;
+  for (int k = i + 1; k < plan->n; k++) {
+    if (plan->at[k].size == 1) continue;
+    diag_error(d, NULL, "'%s' has one rank, and so no effect on '%s' inside of it",
+               plan->at[i].program, plan->at[k].program);
+    diag_hint(d, "give it more ranks, or leave it out");
+    return true;
+  }
+  return false;
+}
+
 bool ask_programs(Settings *s, Arena *a, Diag *d) {
   const Plan *plan = &s->asked.plan;
   bool given = s->is_cut = option_given("micro-batches");
@@ -72,6 +86,10 @@ bool ask_programs(Settings *s, Arena *a, Diag *d) {
     PlanProgram *p = program_open(a, plan->at[i].program, d);
     if (!p) return false;
     const Loc *loc;
+    if (has_no_effect(plan, i, p, d)) {
+      program_close(p);
+      return false;
+    }
     int64_t wanted = program_micro_batches(p, &loc);
     int64_t promised = wanted < 0 ? -1 : program_peak_bytes(p, &s->promised_by);
     program_close(p);

@@ -130,7 +130,7 @@ static void push_own_function(lua_State *l, const char *name) {
   if (!push_function(l, name)) luaL_error(l, "the program has no function '%s' any more", name);
 }
 
-static bool has_function(PlanProgram *p, const char *name) {
+static bool has_function(const PlanProgram *p, const char *name) {
   bool has = push_function(p->box.lua, name);
   lua_settop(p->box.lua, 0);
   return has;
@@ -424,6 +424,10 @@ bool program_inside(PlanProgram *p, Sharding *s, const int *axis, int n) {
   for (int i = 0; i < n && ok && has; i++)
     if (s->mesh->axis[axis[i]].size > 1) ok = run_step(p, s, &axis[i], 1, call_inside);
   return ok;
+}
+
+bool program_has_inside(const PlanProgram *p) {
+  return has_function(p, "inside");
 }
 
 static bool is_file(const char *name) {

@@ -96,5 +96,7 @@ bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n);
 // Runs its function `inside`, if there is one, along each of the axes of a program inside of its
 // own, before that program's `step`.  False after an error.
 bool program_inside(PlanProgram *p, Sharding *s, const int *axis, int n);
+// Whether it has that function. A program on one rank has no axis, and its function is not run.
+bool program_has_inside(const PlanProgram *p);
 
 #endif
