@@ -125,7 +125,7 @@ void build_point(AutoSearch *s, int i, Candidates *all) {
 }
 
 // Whether the point lacks no memory by its tables.
-static bool may_fit(const AutoSearch *s, const Point *at) {
+static bool fits_by_tables(const AutoSearch *s, const Point *at) {
   for (int i = 0; i < s->points.n; i++)
     if (point_equal(&s->points.at[i].at, at))
       return !s->points.at[i].out && !s->points.at[i].dropped;
@@ -142,7 +142,7 @@ void build_placed(AutoSearch *s, Candidates *all) {
     if (!p->built || !p->plan || !str_equal(p->plan, best->plan) ||
         p->at.micro_batches != best->micro_batches || is_tried(all, &at))
       continue;
-    if (p->at.fewest && !may_fit(s, &at)) continue;
+    if (p->at.fewest && !fits_by_tables(s, &at)) continue;
     Candidate c = {.plan = point_plan(s->a, &at), .ranks = s->o->ranks};
     c.micro_batches = at.micro_batches;
     c.worth = least_fitting(all);

@@ -15,7 +15,7 @@
 
 #define ALL_WORK 2e9        // of all searches of `auto`: about 10 s at most
 #define EQUAL    (1 - 1e-6) // times another: of two this close the first is taken, which needs less
-enum { MOST_OPS = 1024 };   // of a model that is compiled in a fraction of a second
+enum { QUICK_OPS = 1024 };  // of a model that is compiled in a fraction of a second
 
 // Returns the cheapest of those that fit and share the work among at least so many ranks; of equal
 // ones the first.
@@ -106,7 +106,7 @@ static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const
 static bool is_cut(const Module *model, const ChooseOptions *o, const Candidate *best) {
   bool cut = !o->micro_batches && best->micro_batches > 1;
   if (best->priced <= 0) return cut;
-  if (candidate_stages(best) > 1 || model->graphs->n_ops > MOST_OPS) return false;
+  if (candidate_stages(best) > 1 || model->graphs->n_ops > QUICK_OPS) return false;
   return o->limited && (cut || plan_has_saver(best->plan));
 }
 
@@ -204,7 +204,7 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   if (!search && !o->plans && trials.n && model_fails(model, o)) trials.n = 1;
   if (search) limited.bound = auto_bound(search);
   // Others take fractions of a second, and tell the bytes that they lack.
-  if (search && model->graphs->n_ops > MOST_OPS) limited.work = auto_work(search);
+  if (search && model->graphs->n_ops > QUICK_OPS) limited.work = auto_work(search);
   if (search && auto_goes_first(search)) auto_build(search, out);
   try_all(model, o, a, &trials, search, out, keeps ? &kept : NULL);
   if (o->plans) return take_best(o, out, &kept, made);

@@ -169,7 +169,8 @@ static StepWork *work_of(const Module *model, const ChooseOptions *o, Arena *a) 
 }
 
 // Whether the plan may fit by its least bytes. `w`: NULL if these are unknown.
-static bool may_fit(const StepWork *w, const ChooseOptions *o, Arena *a, const Candidate *c) {
+static bool may_fit_by_bytes(const StepWork *w, const ChooseOptions *o, Arena *a,
+                             const Candidate *c) {
   return !w || least_bytes_of(w, a, c->plan, c->ranks, c->micro_batches).own <= choose_memory(o);
 }
 
@@ -210,8 +211,8 @@ static bool fits_in_some(const Module *model, const ChooseOptions *o, const Step
   Candidate most = *c;
   if (!o->micro_batches) most.micro_batches = most_slices(o, a, c, o->batch);
   // Sums of gradients are in several micro-batches only.
-  if (!may_fit(w, o, a, &most)) most.micro_batches = c->micro_batches;
-  if (!may_fit(w, o, a, &most)) return false;
+  if (!may_fit_by_bytes(w, o, a, &most)) most.micro_batches = c->micro_batches;
+  if (!may_fit_by_bytes(w, o, a, &most)) return false;
   make_in(model, o, a, &most, most.micro_batches, out);
   if (!out->made && !out->needs_less) {
     Candidates tried = {0};

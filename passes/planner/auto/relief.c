@@ -12,9 +12,9 @@
 #include "point.h"
 #include "sharding/sharding.h"
 
-// The most variants that are compiled, a few of a model with more than MOST_OPS: each takes a
+// The most variants that are compiled, a few of a model with more than LARGE_OPS: each takes a
 // fraction of a second there. Then none is if the best plan so far offloads no states.
-enum { MOST_TRIED = 48, FEW_TRIED = 16, MOST_OPS = 512 };
+enum { MOST_TRIED = 48, FEW_TRIED = 16, LARGE_OPS = 512 };
 
 // Those that cannot fit, and are compiled because the nearest miss is reported.
 enum { MOST_LACKING = 4 };
@@ -351,7 +351,7 @@ static bool best_offloads(Arena *a, const Candidates *all) {
 void try_relief(const Module *model, const ChooseOptions *o, const AutoSearch *search, Arena *a,
                 Candidates *all) {
   if (!o->limited || choice_ends(o, all)) return;
-  bool large = model->graphs->n_ops > MOST_OPS, fits = any_fits(all);
+  bool large = model->graphs->n_ops > LARGE_OPS, fits = any_fits(all);
   if (large && fits && !best_offloads(a, all)) return;
   Relief r = {.model = model, .o = o, .search = search, .a = a, .all = all, .n_bases = all->n};
   r.most_tried = large && (fits || (search && auto_lacks(search) > 0)) ? FEW_TRIED : MOST_TRIED;
