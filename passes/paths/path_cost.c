@@ -214,28 +214,6 @@ static void all_pairs(Traffic *t, const int *device, int n, double bytes) {
   t->alpha = larger(t->alpha, (n - 1) * alpha);
 }
 
-// A chain from `root` through all others, those in its own node first; or the reverse for a reduce.
-// Messages are pipelined within nodes, but stored and forwarded after an adapter.
-static void chain(Traffic *t, int root, int *others, int n, bool towards, double bytes) {
-  double alpha = 0, inside = 0, across = 0;
-  int at = root;
-  sort_devices(others, n);
-  for (int far = 0; far < 2; far++)
-    for (int i = 0; i < n; i++) {
-      if ((cluster_node(t->c, others[i]) != cluster_node(t->c, root)) != far) continue;
-      if (others[i] == root) continue;
-      // The slowest hop of either kind decides the time of a pipelined chain.
-      flow(t, towards ? others[i] : at, towards ? at : others[i], bytes);
-      Link link = link_between(t->c, at, others[i]);
-      double *slowest = is_near(t->c, at, others[i]) ? &inside : &across;
-      alpha += link.alpha;
-      *slowest = larger(*slowest, bytes * link.beta);
-      at = others[i];
-    }
-  if (across > 0) alpha += inside;
-  t->alpha = larger(t->alpha, alpha);
-}
-
 Cost groups_cost(Traffic *t, PathPrim prim, const Groups *g, double before, double after) {
   int p = g->size, rounds = path_ring_rounds(prim);
   for (int i = 0; i < g->n; i++) {
@@ -254,12 +232,12 @@ Cost groups_cost(Traffic *t, PathPrim prim, const Groups *g, double before, doub
       break;
     case PATH_permute:
     case PATH_move: traffic_message(t, device[0], device[1], before); break;
-    case PATH_broadcast: chain(t, device[0], device + 1, p - 1, false, before); break;
-    case PATH_reduce: chain(t, device[p - 1], device, p - 1, true, before); break;
+    case PATH_broadcast:
     case PATH_rd_scatter:
       for (int k = 1; k < p; k++)
         traffic_message(t, device[0], device[k], after);
       break;
+    case PATH_reduce:
     case PATH_rd_gather:
       for (int k = 0; k < p - 1; k++)
         traffic_message(t, device[k], device[p - 1], before);

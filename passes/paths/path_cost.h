@@ -15,7 +15,7 @@
 //     reduce          (from, from …, to)  from a larger group: adds up shares
 //     send_recv       (from, to)          any: intersections of pieces; see path_p2p.h
 //
-//     broadcast and reduce go along a chain, from device to device: a per hop, n b for each kind of link
+//     the last seven are `move` ops: a message from each sender to each of its receivers (cost_comm.h)
 //
 // n is the whole value that a group has or receives, p the group's size, a and b alpha and beta
 // (AutoDDL, table 2: rings, which visit the devices of a node one after the other).  permute is
