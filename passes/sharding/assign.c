@@ -18,6 +18,7 @@
 
 #include "assign.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,7 +137,7 @@ typedef struct Assign {
   const Stage **of_param; // by index; NULL: unknown, and in the end all ranks
   const Op *const *model; // from model_ops
   // By op id: the most changes of stages on a path to the op of the model, or to that of a
-  // gradient.
+  // gradient; more if all ops that read its results have more.
   int *depth;
 } Assign;
 
@@ -222,6 +223,8 @@ static void assign_params(Assign *a, bool model) {
   }
 }
 
+// The keys of an encoder's result need no layer of the decoder, but are of the stage that reads
+// them, also if the encoder's ranks have that stage, too.
 static void find_depths(Assign *a) {
   a->depth = arena_array(a->s->scratch, int, a->s->n_ops);
   for_each_op(op, a->s->g)
@@ -230,6 +233,18 @@ static void find_depths(Assign *a) {
       int depth = def ? a->depth[def->id] + (a->of_op[def->id] != a->of_op[op->id]) : 0;
       if (depth > a->depth[op->id]) a->depth[op->id] = depth;
     }
+  // From the end: as late as the readers allow.
+  for (const Op *op = a->s->g->last; op; op = op->prev) {
+    int latest = INT_MAX;
+    if (op_part(op) != PART_forward) continue;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i]) {
+        if (!u->user || op_part(u->user) != PART_forward) continue;
+        int depth = a->depth[u->user->id] - (a->of_op[u->user->id] != a->of_op[op->id]);
+        if (depth < latest) latest = depth;
+      }
+    if (latest < INT_MAX) a->depth[op->id] = latest;
+  }
 }
 
 // The stage of a gradient of `of`; sets the gradient's depth.
