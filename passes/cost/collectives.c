@@ -108,6 +108,12 @@ Messages messages_of(Arena *a, const Op *move) {
   return messages;
 }
 
+void visit_messages(const Op *move, MessageVisitor *visit, void *context) {
+  const Value *in = move->in[0].value, *out = move->out[0];
+  move_visit(type_whole(out->graph->module, in->type, in->layout), in->layout, out->layout, NULL,
+             visit, context);
+}
+
 // -- Bytes -----------------------------------------------------------------------------------
 
 // Returns the bytes of all messages of a move between different devices.

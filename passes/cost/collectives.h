@@ -53,5 +53,7 @@ bool gathers_ahead(const Cluster *c, const Op *op);
 int64_t *gathered_ahead_bytes(const Module *m, const Cluster *c, Arena *a);
 // The messages of a move, including those from a device to itself.
 Messages messages_of(Arena *a, const Op *move);
+// The same without their list.
+void visit_messages(const Op *move, MessageVisitor *visit, void *context);
 
 #endif

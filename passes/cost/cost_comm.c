@@ -102,35 +102,53 @@ static double sent_bytes(const CommPrices *p, const Type *t, int64_t bytes) {
   return t->dtype == DT_f32 && p->cluster->half_comm ? (double)bytes / 2 : (double)bytes;
 }
 
+// The messages of a move, as they are put on the links.
+typedef struct Parcels {
+  CommPrices *prices;
+  const Type *type; // of the move's result
+  Parties *parties;
+  bool *sends, *gets;
+  int to;             // the current receiver; -1: none yet
+  double *bytes_from; // to the current receiver, by sender
+  int *from, n_from;  // the senders with any
+} Parcels;
+
+// The receiver's last message completes its parcels: one per sender, with all its boxes.
+static void send_parcels(Parcels *x) {
+  for (int k = 0; k < x->n_from; k++) {
+    traffic_message(x->prices->traffic, x->from[k], x->to, x->bytes_from[x->from[k]]);
+    x->bytes_from[x->from[k]] = 0;
+  }
+  x->n_from = 0;
+}
+
+// Messages are in the order of receivers.
+static void add_message(void *context, const Message *m) {
+  Parcels *x = context;
+  if (m->to != x->to) send_parcels(x);
+  x->to = m->to;
+  if (m->from == m->to) return;
+  if (x->bytes_from[m->from] == 0) x->from[x->n_from++] = m->from;
+  x->bytes_from[m->from] += sent_bytes(x->prices, x->type, message_bytes(m, x->type));
+  add_once(x->parties->sender, &x->parties->n_senders, x->sends, m->from);
+  add_once(x->parties->receiver, &x->parties->n_receivers, x->gets, m->to);
+}
+
 static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
   Arena *scratch = arena_new();
-  Messages messages = messages_of(scratch, move);
-  bool *sends = arena_array(scratch, bool, p->n_devices);
-  // Bytes to the current receiver, by sender; `from` lists the senders with any.
-  bool *gets = arena_array(scratch, bool, p->n_devices);
-  double *bytes_from = arena_array(scratch, double, p->n_devices);
-  int *from = arena_array(scratch, int, p->n_devices), n_from = 0;
   Parties *parties = &out->parties;
   parties->sender = arena_array(p->arena, int, move->in[0].value->layout->mesh->n_devices);
   parties->receiver = arena_array(p->arena, int, op_mesh(move)->n_devices);
-  // Messages are in the order of receivers.
-  for (int i = 0; i < messages.n; i++) {
-    const Message *m = &messages.at[i];
-    if (m->from != m->to) {
-      if (bytes_from[m->from] == 0) from[n_from++] = m->from;
-      const Type *t = move->out[0]->type;
-      bytes_from[m->from] += sent_bytes(p, t, message_bytes(m, t));
-      add_once(parties->sender, &parties->n_senders, sends, m->from);
-      add_once(parties->receiver, &parties->n_receivers, gets, m->to);
-    }
-    if (i + 1 < messages.n && messages.at[i + 1].to == m->to) continue;
-    // The receiver's last message completes its parcels: one per sender, with all its boxes.
-    for (int k = 0; k < n_from; k++) {
-      traffic_message(p->traffic, from[k], m->to, bytes_from[from[k]]);
-      bytes_from[from[k]] = 0;
-    }
-    n_from = 0;
-  }
+  Parcels x = {.prices = p,
+               .type = move->out[0]->type,
+               .parties = parties,
+               .sends = arena_array(scratch, bool, p->n_devices),
+               .gets = arena_array(scratch, bool, p->n_devices),
+               .to = -1,
+               .bytes_from = arena_array(scratch, double, p->n_devices),
+               .from = arena_array(scratch, int, p->n_devices)};
+  visit_messages(move, add_message, &x);
+  send_parcels(&x);
   out->cost = traffic_cost(p->traffic);
   arena_free(scratch);
 }

@@ -257,8 +257,8 @@ typedef struct Move {
   const Type *whole;
   End from, to;
   const Distance *distance;
-  Arena *arena;
-  Messages *out;
+  MessageVisitor *visit;
+  void *context;
 } Move;
 
 int64_t message_bytes(const Message *m, const Type *t) {
@@ -315,7 +315,11 @@ static void send_share(Move *m, int share, int to) {
     int cell = 0, d = ndim - 1;
     for (int i = 0; i < ndim; i++)
       cell = cell * m->from.parts[i] + at[i];
-    Region x = cell_region(&m->from, ndim, cell), both;
+    Region x = {0}, both;
+    for (int i = 0; i < ndim; i++) {
+      x.start[i] = m->from.start[i][at[i]];
+      x.size[i] = m->from.size[i];
+    }
     if (intersect(&x, &y, ndim, &both)) {
       Message message = {.to = device_at(&m->to, to), .share = share};
       int from = sender(m, cell, share, message.to);
@@ -326,7 +330,7 @@ static void send_share(Move *m, int share, int to) {
         message.at_to[i] = both.start[i] - y.start[i];
       }
       if (message.from != message.to) m->from.sent[from] += message_bytes(&message, m->whole);
-      vec_push(m->arena, m->out, message);
+      m->visit(m->context, &message);
     }
     // The next cell of the grid, innermost dimension first, while it begins inside the target.
     while (d >= 0 &&
@@ -338,17 +342,33 @@ static void send_share(Move *m, int share, int to) {
   }
 }
 
-void move_messages(const Type *whole, const Layout *from, const Layout *to,
-                   const Distance *distance, Arena *a, Messages *out) {
+void move_visit(const Type *whole, const Layout *from, const Layout *to, const Distance *distance,
+                MessageVisitor *visit, void *context) {
   Arena *scratch = arena_new();
-  Move m = {whole, end_of(whole, from, scratch), end_of(whole, to, scratch), distance, a, out};
+  Move m = {whole,  end_of(whole, from, scratch), end_of(whole, to, scratch), distance, visit,
+            context};
   int *target = share_targets(whole, &m.from, &m.to, scratch);
-  *out = (Messages){0};
   for (int p = 0; p < m.to.n; p++)
     for (int share = 0; share < m.from.n_shares; share++)
       // A device receives all source shares that its own share sums.
       if (target[share] == m.to.share[p]) send_share(&m, share, p);
   arena_free(scratch);
+}
+
+typedef struct MessageList {
+  Arena *arena;
+  Messages *out;
+} MessageList;
+
+static void list_message(void *context, const Message *message) {
+  MessageList *list = context;
+  vec_push(list->arena, list->out, *message);
+}
+
+void move_messages(const Type *whole, const Layout *from, const Layout *to,
+                   const Distance *distance, Arena *a, Messages *out) {
+  *out = (Messages){0};
+  move_visit(whole, from, to, distance, list_message, &(MessageList){a, out});
 }
 
 bool move_stays(const Type *whole, const Layout *from, const Layout *to) {

@@ -67,6 +67,10 @@ typedef struct Distance {
 // ordered by receiver, then by share.
 void move_messages(const Type *whole, const Layout *from, const Layout *to, const Distance *d,
                    Arena *a, Messages *out);
+// The same without their list: calls `visit` for each of them, in that order.
+typedef void MessageVisitor(void *context, const Message *message);
+void move_visit(const Type *whole, const Layout *from, const Layout *to, const Distance *d,
+                MessageVisitor *visit, void *context);
 // Whether every device of the target already has exactly its shard, so that the move is a no-op.
 bool move_stays(const Type *whole, const Layout *from, const Layout *to);
 // The same, for types and layouts of a module, cached in the module: queries are frequent and
