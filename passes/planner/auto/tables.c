@@ -90,11 +90,12 @@ static bool build(Tables *t, const TableShape *shape, const char *plan, const in
   return ok;
 }
 
-// A few occurrences of each run: the cut-out that is built first.
+// A few occurrences of each run: the cut-out that is built first. A run with one more has all of
+// them, as another cut-out takes longer.
 static int *few_of_each(const ModelUnits *b, Arena *a) {
   int *keep = arena_array(a, int, b->n_runs);
   for (int i = 0; i < b->n_runs; i++)
-    keep[i] = b->run[i].n < FEW ? b->run[i].n : FEW;
+    keep[i] = b->run[i].n <= FEW + 1 ? b->run[i].n : FEW;
   return keep;
 }
 
