@@ -524,13 +524,16 @@ static int count_wrong_loans(Problem *p, const Module *m, const ChooseOptions *o
   for (int i = 0; i < points.n; i++) {
     const Point *at = &points.at[reverse ? points.n - 1 - i : i];
     int from = -1;
-    double bound, quick, least, any_order;
+    double first, bound, quick, least, any_order;
     Price own;
+    // The first is by a table with another level of ZeRO, if there is one.
+    if (!prices_quick(prices, at, &first)) first = 0;
     bool borrows = prices_borrow(prices, at, &from, &bound) == PRICE_known;
     if (prices_find(prices, at, false, &own) != PRICE_known || !borrows) continue;
     ++*n_borrowed;
     // The bounds of its work are below its own, too.
     if (!prices_quick(prices, at, &quick)) quick = 0;
+    quick = fmax(quick, first);
     if (!prices_least(prices, at, &least, &any_order)) least = any_order = 0;
     least = fmax(least, any_order) * (1 - 1e-9);
     if (bound <= own.bound && quick <= own.bound && least <= own.bound) continue;

@@ -120,15 +120,17 @@ static bool lacks_memory(AutoSearch *s, int i) {
              auto_price(s, &s->points.at[most].at, true).status == PRICE_unfit;
 }
 
-// Gives a point with stages a bound by its work, before a deal is found, and puts it back. False:
-// it has none, or adds a point that recomputes fewer layers, which takes less.
+// Gives a point a bound by its work, before a deal or a table of states in host memory is found,
+// and puts it back. If it adds the point that recomputes fewer layers, which takes less, the bound
+// is of that one. False: it has none.
 static bool add_quick(AutoSearch *s, int i) {
   Priced *p = &s->points.at[i];
+  Point at = p->at;
   p->quick = true;
-  bool adds_fewest = p->at.recompute > RECOMPUTE_none && !p->at.fewest && p->at.chunks == 1;
-  if (!s->prices || (adds_fewest && prices_have_deals(s->prices))) return false;
-  if (auto_is_small(s) || auto_is_hopeless(s, &p->at) || !prices_quick(s->prices, &p->at, &p->work))
-    return false;
+  if (!s->prices || auto_is_small(s) || auto_is_hopeless(s, &p->at)) return false;
+  at.fewest |= at.recompute > RECOMPUTE_none && at.stages > 1 && at.chunks == 1 &&
+               prices_have_deals(s->prices);
+  if (!prices_quick(s->prices, &at, &p->work)) return false;
   p->tabled = p->work;
   points_push(s, i);
   return true;
@@ -156,8 +158,12 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   const Priced before = *p;
   PointPrice price = {.status = PRICE_unknown, .seconds = p->seconds, .plan = p->plan};
   Tier to = TIER_borrowed;
+  // With states in host memory stages borrow from their own shape next, which gets a table.
+  bool asks_own = p->tier == TIER_borrowed && p->at.offload && p->at.stages > 1;
   if (s->prices && !auto_is_small(s) && p->tier == TIER_bound && auto_is_hopeless(s, &p->at))
     price.status = PRICE_unfit;
+  else if (asks_own && lacks_memory(s, i))
+    p->unfit = true, price.status = PRICE_unfit;
   else if (s->prices && p->tier <= TIER_borrowed)
     price.status = prices_borrow(s->prices, &p->at, &p->lender, &price.seconds);
   if (p->tier == TIER_borrowed) price.seconds = fmax(price.seconds, p->seconds);

@@ -12,21 +12,29 @@ static int64_t row_parts(const Point *p) {
   return point_row_ranks(p) * p->context * p->micro_batches;
 }
 
-bool can_lend(const Lender *l, const Point *at) {
+// Whether the table has no costs in the loop that the point lacks, at levels of ZeRO without
+// collectives there.
+static bool has_less(const Lender *l, const Point *at) {
   const Point *from = &l->at;
   bool same_inner = from->inner == at->inner || from->tensor == 1;
   // Attention to all tokens, with a part of them on each rank, takes its share, and transfers.
   bool same_context =
       from->context == 1 || (from->context == at->context && from->along == at->along);
-  // Costs in the loop do not depend on ZeRO-1; those of ZeRO-2 and 3 have collectives beside. Sums
-  // and updates of few bytes may take longer with ZeRO-1 than without.
-  bool same_state = at->zero > 1 ? from->zero == 1 : from->zero == at->zero;
-  // With one micro-batch, sums run beside.
-  bool same_loop = from->micro_batches > 1 || at->micro_batches == 1;
-  return same_inner && same_context && from->recompute == at->recompute && same_state &&
-         same_loop && !from->offload && from->experts == at->experts &&
+  return same_inner && same_context && from->recompute == at->recompute && from->zero <= 1 &&
+         !from->offload && from->experts == at->experts &&
          (from->replicas > 1 || at->replicas == 1) && at->tensor % from->tensor == 0 &&
          row_parts(from) <= row_parts(at);
+}
+
+bool can_lend(const Lender *l, const Point *at) {
+  // Sums and updates of few bytes may take longer with ZeRO-1 than without.
+  bool same_state = l->at.zero == (at->zero > 1 ? 1 : at->zero);
+  // With one micro-batch, sums run beside.
+  return same_state && (l->at.micro_batches > 1 || at->micro_batches == 1) && has_less(l, at);
+}
+
+bool lends_loop(const Lender *l, const Point *at) {
+  return l->at.micro_batches > 1 && has_less(l, at);
 }
 
 bool lends_sums(const Lender *l, const Point *at) {
@@ -104,6 +112,17 @@ UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, cons
     out.hop_seconds_per_byte = 0;
     out.tied_sums = 0;
   }
+  return out;
+}
+
+UnitCosts borrow_loop_costs(const Lender *l, const Point *at, const StepWork *w, const Cluster *c,
+                            Arena *a) {
+  UnitCosts out = borrow_costs(l, at, w, c, a);
+  UnitCost *unit = arena_copy(a, out.at, (size_t)out.n * sizeof *unit);
+  for (int i = 0; i < out.n; i++)
+    unit[i].sums = unit[i].update = 0;
+  out.at = unit;
+  out.tied_sums = 0;
   return out;
 }
 

@@ -41,6 +41,8 @@ typedef Vec(Lender) Lenders;
 
 // Whether the table bounds the point's costs.
 bool can_lend(const Lender *l, const Point *at);
+// Whether it bounds those in the loop, which do not depend on ZeRO-1.
+bool lends_loop(const Lender *l, const Point *at);
 // Whether `l` is nearer to the point than `than`, if both can lend.
 bool is_nearer(const Lender *l, const Lender *than, const Point *at);
 
@@ -50,6 +52,9 @@ bool lends_sums(const Lender *l, const Point *at);
 // The costs of the units of a point with stages.
 UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, const Cluster *c,
                        Arena *a);
+// The same without sums and updates, of a table that bounds the loop. Its bytes are no bounds.
+UnitCosts borrow_loop_costs(const Lender *l, const Point *at, const StepWork *w, const Cluster *c,
+                            Arena *a);
 // Scales the bytes and seconds of states in host memory, which are those of the lender's shape.
 void borrow_away(const Lender *l, const Point *at, UnitCosts *units, Arena *a);
 // The seconds that no plan of a point without stages is below.

@@ -400,14 +400,19 @@ bool prices_least(Prices *p, const Point *at, double *seconds, double *any_order
   return true;
 }
 
-// The number of the nearest table; -1: none bounds the point's costs.
-static int find_lender(const Prices *p, const Point *at) {
+// The number of the nearest table; -1: none bounds the point's costs, or those `can` says.
+static int find_nearest(const Prices *p, const Point *at,
+                        bool (*can)(const Lender *l, const Point *at)) {
   int best = -1;
   for (int i = 0; i < p->lenders.n; i++) {
     const Lender *l = &p->lenders.at[i];
-    if (can_lend(l, at) && (best < 0 || is_nearer(l, &p->lenders.at[best], at))) best = i;
+    if (can(l, at) && (best < 0 || is_nearer(l, &p->lenders.at[best], at))) best = i;
   }
   return best;
+}
+
+static int find_lender(const Prices *p, const Point *at) {
+  return find_nearest(p, at, can_lend);
 }
 
 // Makes a table that bounds the costs of all points with as many tensor, expert and context ranks:
@@ -531,30 +536,48 @@ static bool is_own(const Lender *l, const Point *at) {
 }
 
 // The bound of a point with more stages than units: parts of units are dealt, so stages do the mean
-// at least, and wait for each other.
-static double bound_parts(const Prices *p, const Lender *l, const Point *at) {
-  double mean = borrow_seconds(l, at, p->work, p->o->cluster) / at->stages;
+// of `seconds` at least, and wait for each other.
+static double bound_parts(const Prices *p, const Lender *l, const Point *at, double seconds) {
+  double mean = seconds / at->stages;
   double waits = borrow_loop(l, at, p->work) * chain_share(p->work, at);
   return LENT_SECONDS * fmax(mean, waits);
 }
 
+// The table for a quick bound: one that is there, also of the loop alone, or the one that is made.
+static int quick_lender(Prices *p, const Point *at, bool *loop) {
+  Point plain = *at;
+  plain.recompute = RECOMPUTE_none;
+  plain.offload = plain.fewest = false;
+  int i = find_lender(p, &plain), of_loop = i < 0 ? find_nearest(p, &plain, lends_loop) : -1;
+  *loop = of_loop >= 0 && is_inner(&p->lenders.at[of_loop], at);
+  return *loop ? of_loop : need_lender(p, at, -1);
+}
+
 bool prices_quick(Prices *p, const Point *at, double *bound) {
-  if (at->stages == 1 || at->kind == POINT_interlaced || !prices_has_units(p, at)) return false;
-  int i = need_lender(p, at, -1);
-  if (i < 0) return false;
+  if (at->stages > 1 && at->kind == POINT_interlaced) return false;
+  bool loop;
+  int i = quick_lender(p, at, &loop);
+  // Without stages its own bound is as quick, unless it takes another table.
+  if (i < 0 || (at->stages == 1 && !at->offload && !loop)) return false;
   const Lender lender = p->lenders.at[i];
-  if (at->recompute > RECOMPUTE_none && !find_level(p, at->recompute, &lender)) return false;
+  double seconds = loop ? borrow_loop(&lender, at, p->work)
+                        : borrow_seconds(&lender, at, p->work, p->o->cluster);
+  if (at->stages == 1 || !prices_has_units(p, at)) {
+    *bound = at->stages == 1 ? LENT_SECONDS * seconds : bound_parts(p, &lender, at, seconds);
+    return true;
+  }
+  bool recomputes = at->recompute > RECOMPUTE_none && !at->fewest;
+  if (recomputes && !find_level(p, at->recompute, &lender)) return false;
   Arena *scratch = arena_new();
-  UnitCosts units = borrow_costs(&lender, at, p->work, p->o->cluster, scratch);
-  if (at->recompute > RECOMPUTE_none)
-    recompute_units(&p->level[at->recompute], at, &units, scratch);
+  UnitCosts units = loop ? borrow_loop_costs(&lender, at, p->work, p->o->cluster, scratch)
+                         : borrow_costs(&lender, at, p->work, p->o->cluster, scratch);
+  if (recomputes) recompute_units(&p->level[at->recompute], at, &units, scratch);
   DealProblem problem = {.units = &units,
                          .kind = point_schedule(at),
                          .stages = at->stages,
                          .chunks = at->chunks,
                          .micro_batches = p->work->batches * at->micro_batches,
-                         .memory = INFINITY,
-                         .per_stage_recompute = at->fewest};
+                         .memory = INFINITY};
   *bound = LENT_SECONDS * deal_quick(&problem);
   arena_free(scratch);
   return true;
@@ -586,13 +609,14 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
   if (i < 0 || i == before) return PRICE_unknown;
   const Lender lender = p->lenders.at[i], *l = &lender;
   *from = i;
+  // Parts of units have no bytes, so tables of savers say nothing more.
+  if (at->stages > 1 && !prices_has_units(p, at)) {
+    *bound = bound_parts(p, l, at, borrow_seconds(l, at, p->work, p->o->cluster));
+    return PRICE_known;
+  }
   if (at->recompute > RECOMPUTE_none && !find_level(p, at->recompute, l)) return PRICE_unknown;
   const AwayPair *away = at->offload ? find_away(p, &l->at) : NULL;
   if (at->offload && !away) return PRICE_unknown;
-  if (at->stages > 1 && !prices_has_units(p, at)) {
-    *bound = bound_parts(p, l, at);
-    return PRICE_known;
-  }
   Arena *scratch = arena_new();
   UnitCosts units = borrow_costs(l, at, p->work, p->o->cluster, scratch);
   double memory = choose_memory(p->o), again = 0;

@@ -67,8 +67,10 @@ bool prices_least(Prices *p, const Point *at, double *seconds, double *any_order
 // *from.
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound);
 
-// A lower bound of a point with stages by the same table, of its work alone: found at once. False:
-// there is none.
+// A lower bound by the same table, or one that bounds the loop, of the point's work alone: found at
+// once, without tables of savers, but that of the first point with all layers recomputed. Without
+// stages, and with the fewest of a stage recomputed, it holds for less recomputation, too. False:
+// there is none, or another bound is as quick.
 bool prices_quick(Prices *p, const Point *at, double *bound);
 
 // The part of kept bytes that a level of recomputation leaves; 0: it is not known yet.
