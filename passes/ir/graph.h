@@ -262,6 +262,7 @@ struct Graph {
   int n_results;
   Op *first, *last;
   uint32_t n_ops, n_values; // ids are below these
+  uint64_t names;           // a sum over the names of values, for the verifier: names.c
   Schedule *schedule;       // of an entry: its ranks' schedule (schedule.h); NULL: slice by slice
   Module *module;
   Graph *next;

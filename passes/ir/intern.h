@@ -68,8 +68,17 @@ static inline uint64_t hash_mix(uint64_t h, uint64_t x) {
   return (h ^ x) * 0x9e3779b97f4a7c15u;
 }
 
+// A hash of two addresses, for sums over many pairs: two sums are equal if the pairs are the same,
+// and for other pairs with a probability of 2^-64.
+static inline uint64_t hash_pair(const void *x, const void *y) {
+  uint64_t h = hash_mix(0, (uintptr_t)x);
+  h = hash_mix(h ^ h >> 32, (uintptr_t)y);
+  return hash_mix(1, h ^ h >> 32);
+}
+
 Value *name_find(const Graph *g, const char *name);
-void name_remove(Value *v); // does nothing if it has no name
+uint64_t name_term(const Value *v); // the value's term of g->names; 0 without a name
+void name_remove(Value *v);         // does nothing if it has no name
 
 Alike *op_alike(const Op *op); // NULL if ops with equal fields may differ
 

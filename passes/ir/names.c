@@ -1,4 +1,8 @@
 // The names of values: unique in their graph, with lookup in constant time.
+//
+// A graph has the sum of a hash of each named value and its name, as they were added here.  Where
+// the same sum over the values of the graph is equal, no name was set in another way, and each is
+// found: the verifier compares the sums, as a lookup of every value takes a tenth of its time.
 
 #include <string.h>
 
@@ -57,6 +61,10 @@ static void grow(Names *names, Arena *a) {
   }
 }
 
+uint64_t name_term(const Value *v) {
+  return v->name ? hash_pair(v, v->name) : 0;
+}
+
 void name_remove(Value *v) {
   if (!v->name) return;
   Names *names = &v->graph->module->interned->names;
@@ -65,6 +73,7 @@ void name_remove(Value *v) {
   if (!s || s->value != v) BUG("'%s' is not among the names of @%s", v->name, v->graph->name);
   // The slot does not become empty, since searches for other names pass it.
   s->value = NAME_ERASED;
+  v->graph->names -= name_term(v);
 }
 
 void value_set_name(Value *v, const char *name) {
@@ -86,4 +95,5 @@ void value_set_name(Value *v, const char *name) {
   if (s->value) BUG("two values named '%s' in @%s", v->name, v->graph->name);
   *s = (NameSlot){v, h};
   names->n++;
+  v->graph->names += name_term(v);
 }

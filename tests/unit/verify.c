@@ -92,6 +92,27 @@ static void a_use_that_is_not_listed(void **state) {
   fails(t, "not among its value's uses");
 }
 
+static void a_list_with_a_use_of_no_operand(void **state) {
+  Net *t = *state;
+  Use more = {.value = t->y, .user = t->z->def, .next = t->y->uses};
+  t->y->uses = t->y->uses->prev = &more;
+  fails(t, "a value has 1 uses and lists 2");
+}
+
+static void a_use_that_replaces_another(void **state) {
+  Net *t = *state;
+  // As many uses as operands, but the one listed is not the operand.
+  Use other = *t->y->uses;
+  t->y->uses = &other;
+  fails(t, "not among its value's uses");
+}
+
+static void a_use_with_a_wrong_link(void **state) {
+  Net *t = *state;
+  t->y->uses->prev = t->y->uses;
+  fails(t, "the list of uses of a value is broken");
+}
+
 static void two_ids_alike(void **state) {
   Net *t = *state;
   t->z->id = t->y->id;
@@ -102,6 +123,15 @@ static void a_name_set_behind_the_back_of_the_table(void **state) {
   Net *t = *state;
   t->z->name = "y";
   fails(t, "two values are named '%y'");
+}
+
+static void two_names_exchanged_behind_the_back_of_the_table(void **state) {
+  Net *t = *state;
+  const char *name = t->z->name;
+  passes(t);
+  t->z->name = t->y->name;
+  t->y->name = name;
+  fails(t, "two values are named");
 }
 
 static void a_type_the_row_does_not_give(void **state) {
@@ -698,8 +728,12 @@ TEST_GROUP(verify) {
       TEST(a_gradient_read_in_the_forward_part),
       TEST(turns_that_are_out_of_order),
       TEST(a_use_that_is_not_listed),
+      TEST(a_list_with_a_use_of_no_operand),
+      TEST(a_use_that_replaces_another),
+      TEST(a_use_with_a_wrong_link),
       TEST(two_ids_alike),
       TEST(a_name_set_behind_the_back_of_the_table),
+      TEST(two_names_exchanged_behind_the_back_of_the_table),
       TEST(a_type_the_row_does_not_give),
       TEST(a_weight_without_contents),
       TEST(contents_of_another_size),

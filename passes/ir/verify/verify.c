@@ -126,6 +126,12 @@ const char *value_text(Arena *a, const Value *v) {
 }
 
 // -- 1 and 2: links --------------------------------------------------------------------------
+//
+// Operands and lists of uses are two lists of the same uses.  Looking for each operand among the
+// uses of its value, and counting these, would read most uses from memory four times.  Instead two
+// sums are compared, over the operands and over the lists of uses, of a hash of each use.  Equal
+// sums show that all uses are the same, as no use is twice in either: an operand has its op and
+// position, and a list its value and both links.
 
 static bool check_use(const Graph *g, const Use *u, const Op *user, int index, Diag *d) {
   const Loc *loc = user ? user->loc : NULL;
@@ -133,34 +139,69 @@ static bool check_use(const Graph *g, const Use *u, const Op *user, int index, D
     return diag_error(d, loc, "an operand or result of '@%s' is a value of another graph", g->name);
   if (u->user != user || u->index != index)
     return diag_error(d, loc, "a use of '@%s' has a wrong position", g->name);
-  // The list of the value must contain the use.
-  if (u->prev ? u->prev->next != u : u->value->uses != u)
-    return diag_error(d, loc, "a use of '@%s' is not among its value's uses", g->name);
   return true;
 }
 
-// `n_uses` has the number of uses of each value in the graph.
-static bool check_uses_of(const Value *v, const int *n_uses, Diag *d) {
-  int n = 0;
-  // The list must not leave the value, and its links must agree.
+// Adds the uses in the list of a value to `*io_sum`.  The list must not leave the value, and its
+// links must agree.
+static bool check_uses_of(const Value *v, uint64_t *io_sum, Diag *d) {
+  const Use *before = NULL;
   for_each_use(u, v) {
-    if (u->value != v || (u->next && u->next->prev != u))
+    if (u->value != v || u->prev != before)
       return diag_error(d, v->loc, "the list of uses of a value is broken");
-    n++;
+    *io_sum += hash_pair(u, v);
+    before = u;
   }
-  if (n != n_uses[v->id])
-    return diag_error(d, v->loc, "a value has %d uses and lists %d", n_uses[v->id], n);
   return true;
+}
+
+static bool is_listed(const Use *u) {
+  for_each_use(other, u->value)
+    if (other == u) return true;
+  return false;
+}
+
+static bool check_count_of(const Value *v, const int *n_uses, Diag *d) {
+  int n = 0;
+  for_each_use(u, v)
+    n++;
+  return n == n_uses[v->id] ||
+         diag_error(d, v->loc, "a value has %d uses and lists %d", n_uses[v->id], n);
+}
+
+// Reports the first use that is only an operand or only in a list, of a graph whose sums differ.
+static bool report_uses(const Graph *g, Arena *a, Diag *d) {
+  int *n_uses = arena_array(a, int, g->n_values); // by value id
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_in; i++, n_uses[op->in[i - 1].value->id]++)
+      if (!is_listed(&op->in[i]))
+        return diag_error(d, op->loc, "a use of '@%s' is not among its value's uses", g->name);
+  for (int i = 0; i < g->n_results; n_uses[g->results[i++]->use.value->id]++)
+    if (!is_listed(&g->results[i]->use))
+      return diag_error(d, NULL, "a use of '@%s' is not among its value's uses", g->name);
+  for (int i = 0; i < g->n_params; i++)
+    if (!check_count_of(g->params[i], n_uses, d)) return false;
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      if (!check_count_of(op->out[i], n_uses, d)) return false;
+  BUG("the uses of '@%s' are listed, and their hashes differ", g->name);
 }
 
 // -- 3 and 4: definitions, names and ids -----------------------------------------------------
 
-static bool check_value(const Value *v, bool *defined, const Loc *loc, Diag *d) {
-  if (v->id >= v->graph->n_values || defined[v->id])
-    return diag_error(d, loc, "two values have the id %u", v->id);
-  defined[v->id] = true;
-  if (v->name && name_find(v->graph, v->name) != v)
-    return diag_error(d, loc, "two values are named '%%%s'", v->name);
+// A value has the name under which it was added to the names of its graph, and these are unique, if
+// the sums over both are equal: see names.c.  Else a name may have been overwritten.
+static bool check_name(const Value *v, const Loc *loc, Diag *d) {
+  return !v->name || name_find(v->graph, v->name) == v ||
+         diag_error(d, loc, "two values are named '%%%s'", v->name);
+}
+
+static bool check_names(const Graph *g, Diag *d) {
+  for (int i = 0; i < g->n_params; i++)
+    if (!check_name(g->params[i], g->params[i]->loc, d)) return false;
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      if (!check_name(op->out[i], op->loc, d)) return false;
   return true;
 }
 
@@ -170,10 +211,43 @@ static bool check_value(const Value *v, bool *defined, const Loc *loc, Diag *d) 
 typedef struct Walk {
   Arena *a;
   bool *defined, *op_seen; // by value and op id
-  int *n_uses;             // by value id
+  uint64_t operands, uses; // sums over the uses of operands and results, and of all lists
+  uint64_t names;          // the sum over named values
   bool orders, calls;      // whether any op has an order, or a callee
+  const Type **types;      // [n_types], of the results of an op
+  int n_types;
+  enum { UNKNOWN, HAS, LACKS } shape[N_OPS]; // whether ops of a kind have an attribute `shape`
   Calls *called;
+  Features *has;
 } Walk;
+
+static bool check_value(Walk *w, const Value *v, const Loc *loc, Diag *d) {
+  if (v->id >= v->graph->n_values || w->defined[v->id])
+    return diag_error(d, loc, "two values have the id %u", v->id);
+  w->defined[v->id] = true;
+  w->names += name_term(v);
+  w->has->layouts |= v->layout != NULL;
+  w->has->places |= v->offset != -1;
+  return check_uses_of(v, &w->uses, d);
+}
+
+// Notes the features of an op.
+static void add_features(Walk *w, const Op *op) {
+  Features *has = w->has;
+  w->orders |= op->order != 0;
+  w->calls |= op->callee != NULL;
+  for (int i = 0; i < MAX_AXES; i++)
+    has->splits |= op->split[i] != 0;
+  has->shares |= (op_info[op->kind].traits & (COMM | ACCUMULATES)) != 0;
+  has->host |= op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_wait;
+  has->deferred |= op->deferred;
+  has->loops |= op->kind == OP_loop;
+}
+
+static bool has_shape(Walk *w, const Op *op) {
+  if (w->shape[op->kind] == UNKNOWN) w->shape[op->kind] = op_has_attr(op, "shape") ? HAS : LACKS;
+  return w->shape[op->kind] == HAS;
+}
 
 // Checks all promises of an op by itself and relative to earlier ops.  It is one walk for all,
 // because the time is dominated by loading ops from memory.
@@ -205,18 +279,22 @@ static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag
     return diag_error(d, op->loc, "two ops have the id %u", op->id);
   w->op_seen[op->id] = true;
   for (int i = 0; i < op->n_out; i++)
-    if (!check_value(op->out[i], w->defined, op->loc, d)) return false;
+    if (!check_value(w, op->out[i], op->loc, d)) return false;
   // 8: the callee.
   if (!calls_check(w->called, op, d)) return false;
   // 5: the types of the results, and an attribute `shape`.
-  const Type **types = arena_array(w->a, const Type *, op->n_out);
+  if (op->n_out > w->n_types) {
+    w->n_types = 2 * op->n_out;
+    w->types = arena_array(w->a, const Type *, w->n_types);
+  }
+  const Type **types = w->types;
   if (!op_infer(op, types, d)) return false;
   for (int i = 0; i < op->n_out; i++)
     if (op->out[i]->type != types[i])
       return diag_error(d, op->loc, "%s: '%s' is %s, its op makes %s", name,
                         value_text(w->a, op->out[i]), type_text(w->a, op->out[i]->type),
                         type_text(w->a, types[i]));
-  if (op_has_attr(op, "shape")) {
+  if (has_shape(w, op)) {
     const Type *t = op->out[0]->type;
     int n = attr_n(op, "shape");
     if (n != t->ndim ||
@@ -226,9 +304,8 @@ static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag
   }
   // For the checks after the walk.
   for (int i = 0; i < op->n_in; i++)
-    w->n_uses[op->in[i].value->id]++;
-  w->orders |= op->order != 0;
-  w->calls |= op->callee != NULL;
+    w->operands += hash_pair(&op->in[i], op->in[i].value);
+  add_features(w, op);
   return true;
 }
 
@@ -237,7 +314,9 @@ static bool check_graph(Walk *w, const Graph *g, Diag *d) {
     const Value *v = g->params[i];
     if (v->def || v->index != i || v->graph != g)
       return diag_error(d, v->loc, "parameter %d of '@%s' does not know it", i, g->name);
-    if (!check_value(v, w->defined, v->loc, d)) return false;
+    if (!check_value(w, v, v->loc, d)) return false;
+    w->has->host |= v->host;
+    w->has->each_slice |= v->each_slice;
   }
   // Ops in order, each with the values defined before it.
   const Op *prev = NULL;
@@ -251,15 +330,11 @@ static bool check_graph(Walk *w, const Graph *g, Diag *d) {
     if (!check_use(g, u, NULL, i, d)) return false;
     if (u->value->id >= g->n_values || !w->defined[u->value->id])
       return diag_error(d, NULL, "result %d of '@%s' is not defined in it", i, g->name);
-    w->n_uses[u->value->id]++;
+    w->operands += hash_pair(u, u->value);
   }
-  // 2: lists of uses, now that all readers are counted.
-  for (int i = 0; i < g->n_params; i++)
-    if (!check_uses_of(g->params[i], w->n_uses, d)) return false;
-  for_each_op(op, g) {
-    for (int i = 0; i < op->n_out; i++)
-      if (!check_uses_of(op->out[i], w->n_uses, d)) return false;
-  }
+  // 2 and 4: lists of uses, and names, now that all are added up.
+  if (w->operands != w->uses) return report_uses(g, w->a, d);
+  if (w->names != g->names && !check_names(g, d)) return false;
   // 3: orders; most graphs have none.
   const Op *late = w->orders && g->entry ? graph_out_of_order(g) : NULL;
   if (late)
@@ -268,12 +343,11 @@ static bool check_graph(Walk *w, const Graph *g, Diag *d) {
   return !w->calls || calls_end(w->called, d);
 }
 
-bool verify_typed(const Graph *g, Diag *d) {
+bool verify_typed(const Graph *g, Features *has, Diag *d) {
   Arena *a = arena_new();
-  Walk w = {.a = a, .called = calls_new(a, g)};
+  Walk w = {.a = a, .called = calls_new(a, g), .has = has};
   w.defined = arena_array(a, bool, g->n_values);
   w.op_seen = arena_array(a, bool, g->n_ops);
-  w.n_uses = arena_array(a, int, g->n_values);
   bool ok = check_graph(&w, g, d) && verify_ends(g, a, d);
   arena_free(a);
   return ok;
@@ -319,16 +393,17 @@ static bool check_meshes(const Module *m, Diag *d) {
 
 // All promises of one graph.
 static bool verify_graph(const Graph *g, Diag *d) {
-  static bool (*const verify[N_PHASES])(const Graph *, Diag *) = {
+  static bool (*const verify[N_PHASES])(const Graph *, Features *, Diag *) = {
 #define PHASE(name, means) verify_##name,
 #include "ir/phases.def"
 #undef PHASE
   };
   // The promises of each phase hold in all later phases, too.
+  Features has = {0};
   for (int phase = 0; phase < N_PHASES; phase++)
-    if (!verify[phase](g, d)) return false;
+    if (!verify[phase](g, &has, d)) return false;
   // 21 to 23.
-  return verify_swap(g, d) && verify_versions(g, d) && verify_deferred(g, d);
+  return verify_swap(g, &has, d) && verify_versions(g, &has, d) && verify_deferred(g, &has, d);
 }
 
 // 6 and 7, of a graph that is as it was: a copy is one of a weight of the first entry graph.

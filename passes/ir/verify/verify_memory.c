@@ -408,16 +408,6 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   return ok;
 }
 
-// Whether a value of the graph has a place.
-static bool has_places(const Graph *g) {
-  for (int i = 0; i < g->n_params; i++)
-    if (g->params[i]->offset != -1) return true;
-  for_each_op(op, g)
-    for (int i = 0; i < op->n_out; i++)
-      if (op->out[i]->offset != -1) return true;
-  return false;
-}
-
 // Whether a loop runs the graph.
 static bool is_loop_body(const Graph *g) {
   for_each_graph(caller, g->module)
@@ -426,10 +416,11 @@ static bool is_loop_body(const Graph *g) {
   return false;
 }
 
-bool verify_planned(const Graph *g, Diag *d) {
+bool verify_planned(const Graph *g, Features *has, Diag *d) {
   bool planned = g->module->phase >= PHASE_planned;
+  if ((!planned || !g->entry) && !has->places && !(planned && has->loops)) return true;
   // Values of bodies of loops have places relative to their loop; those of other bodies have none.
-  bool body = planned && !g->entry && has_places(g) && is_loop_body(g);
+  bool body = planned && !g->entry && has->places && is_loop_body(g);
   for (int i = 0; i < g->n_params && !body; i++)
     if (!check_place(g->params[i], d)) return false;
   for_each_op(op, g) {

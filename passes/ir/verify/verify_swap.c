@@ -63,17 +63,9 @@ static bool check_op(const Op *op, Diag *d) {
   return true;
 }
 
-// Without copies and parameters in host memory no value is there (value_on_host).
-static bool has_host(const Graph *g) {
-  for (int i = 0; i < g->n_params; i++)
-    if (g->params[i]->host) return true;
-  for_each_op(op, g)
-    if (starts_copy(op) || op->kind == OP_swap_wait) return true;
-  return false;
-}
-
-bool verify_swap(const Graph *g, Diag *d) {
-  if (!has_host(g)) return true;
+bool verify_swap(const Graph *g, const Features *has, Diag *d) {
+  // Without copies and parameters in host memory no value is there (value_on_host).
+  if (!has->host) return true;
   for_each_op(op, g)
     if (!check_op(op, d)) return false;
   // A parameter in host memory must be updated there.
