@@ -1,28 +1,53 @@
-// Products of matrices, by oneDNN's matmul; transposed operands are strides.
+// Products of matrices, by oneDNN's matmul or our own kernel (gemm.h), whichever is faster for the
+// shape; transposed operands are strides.
+//
+// GFLOP/s of f32 by one core of a Zen 5, oneDNN 3.2's and ours; dx and dw are the gradients:
+//
+//     m: k > n                      AVX2         AVX-512
+//     2048: 256 > 1024   dw         67  105      210  198
+//     2048: 1024 > 256   dw         82  100      229  205
+//     128: 512 > 512     dw         88  126      256  246
+//     128: 512 > 512     dx        113  120      249  232
+//     1024: 384 > 1536   forward   124  114      253  234
+//     1024: 384 > 50257  dx        123  115      204  211
+//     1024: 384 > 50257  dw        118  108      200  209
+//
+// Before AVX-512 oneDNN's kernels lose time on rows a power of two apart, which are in the same
+// sets of a cache; ours packs them.  Smaller caches lose more: of 102 GFLOP/s a Zen 3 does 37 in
+// the first two, and 71 forward of 2048: 1024 > 256, where this one does 124.  With AVX-512 ours is
+// the faster one of large vocabularies.  The choice depends on shape and instruction set alone, on
+// which ranks agree.
 //
 // Weights stay in plain row-major order.  They change every step, so a better layout for oneDNN
 // would need a reorder each time, for a gain within the noise (at m 1024, two cores of AVX-512: 490
 // to 530 Gflop/s plain, 500 to 540 reordered).
 
 #include "dnnl.h"
+#include "gemm.h"
 
-// y (batch, m, n) = a b, with the strides of a's and b's rows and columns.
-typedef struct Product {
-  int64_t batch, m, n, k;
-  int64_t a_row, a_column, b_row, b_column;
+typedef struct ProductPrep {
+  NnrtPrep base;
+  NnrtPrep *dnnl; // NULL: our own kernel
+  Gemm gemm;
   bool swapped; // the operands of the run are b, a
-} Product;
+  bool small;   // run by one thread
+} ProductPrep;
 
-static NnrtPrep *product_prep(const char *name, const Product *p) {
-  DnnlOp *op = dnnl_op_new(name, p->batch * p->m * p->n * p->k,
-                           p->batch * (p->m * p->k + p->k * p->n + p->m * p->n));
+static void product_free(NnrtPrep *p) {
+  nnrt_prep_free(((ProductPrep *)p)->dnnl);
+  free(p);
+}
+
+static NnrtPrep *dnnl_prep(const char *name, const Gemm *g) {
+  DnnlOp *op = dnnl_op_new(name, g->batch * g->m * g->n * g->k,
+                           g->batch * (g->m * g->k + g->k * g->n + g->m * g->n));
   if (!op) return NULL;
   // A batch of one is a plain product, for which oneDNN has more implementations.
-  int skip = p->batch == 1;
+  int skip = g->batch == 1;
   int64_t ndim = 3 - skip;
-  int64_t a_dim[] = {p->batch, p->m, p->k}, a_stride[] = {p->m * p->k, p->a_row, p->a_column};
-  int64_t b_dim[] = {p->batch, p->k, p->n}, b_stride[] = {p->k * p->n, p->b_row, p->b_column};
-  int64_t y_dim[] = {p->batch, p->m, p->n};
+  int64_t a_dim[] = {g->batch, g->m, g->k}, a_stride[] = {g->m * g->k, g->a_row, g->a_column};
+  int64_t b_dim[] = {g->batch, g->k, g->n}, b_stride[] = {g->k * g->n, g->b_row, g->b_column};
+  int64_t y_dim[] = {g->batch, g->m, g->n};
   dnnl_memory_desc_t a = dnnl_op_desc_strided(op, ndim, a_dim + skip, a_stride + skip);
   dnnl_memory_desc_t b = dnnl_op_desc_strided(op, ndim, b_dim + skip, b_stride + skip);
   dnnl_memory_desc_t y = dnnl_op_desc(op, ndim, y_dim + skip);
@@ -33,8 +58,8 @@ static NnrtPrep *product_prep(const char *name, const Product *p) {
                                                                       NULL, y, attr))) {
     dnnl_op_step(op, pd);
     dnnl_op_arg(op, DNNL_ARG_DST, y, 0);
-    dnnl_op_arg(op, DNNL_ARG_SRC, a, p->swapped ? 2 : 1);
-    dnnl_op_arg(op, DNNL_ARG_WEIGHTS, b, p->swapped ? 1 : 2);
+    dnnl_op_arg(op, DNNL_ARG_SRC, a, 1);
+    dnnl_op_arg(op, DNNL_ARG_WEIGHTS, b, 2);
     dnnl_primitive_desc_destroy(pd);
   }
   dnnl_primitive_attr_destroy(attr);
@@ -44,42 +69,83 @@ static NnrtPrep *product_prep(const char *name, const Product *p) {
   return dnnl_op_end(op);
 }
 
+static bool dnnl_has(int set) {
+  return ((int)dnnl_get_effective_cpu_isa() & set) == set;
+}
+
+// Whether our own kernel is the faster one: see the table above.
+static bool prefers_own(const Gemm *g) {
+  enum { NARROW = 48, LONG = 1 << 14 };
+  if (g->m < NARROW || g->n < NARROW || g->k < NARROW) return false; // oneDNN has smaller tiles
+  // Distances of rows in memory, in floats.
+  int64_t a = g->a_column == 1 ? g->a_row : g->a_column;
+  int64_t b = g->b_column == 1 ? g->b_row : g->b_column;
+  bool weight_gradient = g->a_column != 1;
+  if (dnnl_has(dnnl_cpu_isa_avx512_core))
+    return weight_gradient ? g->m >= LONG && a % 16 != 0 : g->k >= LONG && g->b_column == 1;
+  if (weight_gradient) return a % 256 == 0 || b % 256 == 0;
+  return a % 1024 == 0 || (g->b_column == 1 && a % 512 == 0 && b % 512 == 0);
+}
+
+static NnrtPrep *product_prep(const char *name, const Gemm *g, bool swapped) {
+  ProductPrep *p = malloc(sizeof *p);
+  if (!p) {
+    nnrt_error(NNRT_MEMORY, "%s: no memory", name);
+    return NULL;
+  }
+  *p = (ProductPrep){.base = {product_free}, .gemm = *g, .swapped = swapped};
+  p->small = dnnl_op_small(g->batch * g->m * g->n * g->k,
+                           g->batch * (g->m * g->k + g->k * g->n + g->m * g->n));
+  if (prefers_own(g)) return &p->base;
+  p->dnnl = dnnl_prep(name, g);
+  if (p->dnnl) return &p->base;
+  free(p);
+  return NULL;
+}
+
+static int product_run(NnrtPrep *prep, void *y, const void *a, const void *b) {
+  const ProductPrep *p = (ProductPrep *)prep;
+  const void *first = p->swapped ? b : a, *second = p->swapped ? a : b;
+  if (p->dnnl) return dnnl_op_run(p->dnnl, (const void *[]){y, first, second});
+  return gemm_run(&p->gemm, p->small ? 1 : omp_get_max_threads(), y, first, second);
+}
+
 NnrtPrep *nnrt_linear_prep_f32(int64_t m, int64_t k, int64_t n, bool trans) {
-  Product p = {.batch = 1, .m = m, .n = n, .k = k, .a_row = k, .a_column = 1};
-  p.b_row = trans ? 1 : n;
-  p.b_column = trans ? k : 1;
-  return product_prep("linear", &p);
+  Gemm g = {.batch = 1, .m = m, .n = n, .k = k, .a_row = k, .a_column = 1};
+  g.b_row = trans ? 1 : n;
+  g.b_column = trans ? k : 1;
+  return product_prep("linear", &g, false);
 }
 
 int nnrt_linear_f32(NnrtPrep *p, float *y, const float *x, const float *w) {
-  return dnnl_op_run(p, (const void *[]){y, x, w});
+  return product_run(p, y, x, w);
 }
 
 // dw (k, n) = x' dy, or dw (n, k) = dy' x
 NnrtPrep *nnrt_linear_back_w_prep_f32(int64_t m, int64_t k, int64_t n, bool trans) {
-  Product p = {.batch = 1, .m = trans ? n : k, .n = trans ? k : n, .k = m, .swapped = trans};
+  Gemm g = {.batch = 1, .m = trans ? n : k, .n = trans ? k : n, .k = m};
   // The first operand is transposed.
-  p.a_row = 1;
-  p.a_column = p.m;
-  p.b_row = p.n;
-  p.b_column = 1;
-  return product_prep("linear_back_w", &p);
+  g.a_row = 1;
+  g.a_column = g.m;
+  g.b_row = g.n;
+  g.b_column = 1;
+  return product_prep("linear_back_w", &g, trans);
 }
 
 int nnrt_linear_back_w_f32(NnrtPrep *p, float *dw, const float *x, const float *dy) {
-  return dnnl_op_run(p, (const void *[]){dw, x, dy});
+  return product_run(p, dw, x, dy);
 }
 
 NnrtPrep *nnrt_matmul_prep_f32(int64_t batch, int64_t m, int64_t n, int64_t k, bool trans_a,
                                bool trans_b) {
-  Product p = {.batch = batch, .m = m, .n = n, .k = k};
-  p.a_row = trans_a ? 1 : k;
-  p.a_column = trans_a ? m : 1;
-  p.b_row = trans_b ? 1 : n;
-  p.b_column = trans_b ? k : 1;
-  return product_prep("matmul", &p);
+  Gemm g = {.batch = batch, .m = m, .n = n, .k = k};
+  g.a_row = trans_a ? 1 : k;
+  g.a_column = trans_a ? m : 1;
+  g.b_row = trans_b ? 1 : n;
+  g.b_column = trans_b ? k : 1;
+  return product_prep("matmul", &g, false);
 }
 
 int nnrt_matmul_f32(NnrtPrep *p, float *y, const float *a, const float *b) {
-  return dnnl_op_run(p, (const void *[]){y, a, b});
+  return product_run(p, y, a, b);
 }
