@@ -83,6 +83,25 @@ static const Case cases[] = {
     {3, 1, 2, 3, 1, {5, 4, 6}, {2, 3, 3}, {1, 1, 2}, {1, 1, 1}, {0, 1, 1, 1, 1, 0}},
 };
 
+// Small maps and many channels: on a CPU the products per tap.
+static const Case small_maps[] = {
+    {2, 5, 33, 47, 1, {1, 1}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}, // eight taps see padding alone
+    {2, 16, 64, 96, 1, {2, 2}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+    {2, 7, 35, 70, 1, {3, 3}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+    {2, 13, 32, 64, 1, {4, 4}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+    {2, 4, 37, 33, 1, {7, 8}, {3, 3}, {2, 2}, {1, 1}, {1, 1, 1, 1}},  // stride 2 into 4 x 4
+    {2, 4, 32, 36, 1, {5, 4}, {3, 2}, {1, 2}, {1, 1}, {1, 0, 2, 1}},  // uneven pads
+    {2, 6, 34, 32, 1, {6, 5}, {3, 3}, {1, 1}, {2, 3}, {2, 3, 2, 3}},  // dilated
+    {2, 4, 66, 102, 2, {3, 4}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}, // groups
+    {2, 5, 96, 129, 3, {2, 3}, {2, 3}, {1, 1}, {1, 2}, {1, 2, 0, 2}}, // groups, dilated
+    {2, 4, 32, 32, 1, {5, 5}, {1, 2}, {3, 3}, {1, 1}, {0, 0, 0, 0}},  // elements that no tap reads
+    {2, 4, 300, 40, 1, {2, 2}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}, // inputs in several pieces
+    {2, 4, 33, 40, 1, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},  // by taps the gradient of w
+                                                                      // alone
+    {1, 6, 33, 35, 1, {9}, {3}, {2}, {1}, {1, 1}},
+    {3, 4, 32, 33, 1, {2, 3, 2}, {3, 2, 3}, {1, 1, 2}, {1, 1, 1}, {1, 0, 1, 1, 1, 1}},
+};
+
 // Returns the index of element (n, c, spatial position p) of a tensor.
 static int64_t place(bool last, int64_t c_all, int64_t plane, int64_t n, int64_t c, int64_t p) {
   return last ? (n * plane + p) * c_all + c : (n * c_all + c) * plane + p;
@@ -146,37 +165,84 @@ static void naive_conv(const Case *c, const Shapes *s, bool last, const float *x
           }
 }
 
+// A convolution with its operands and results; want: by naive_conv.
+typedef struct Run {
+  Shapes s;
+  int64_t nx, ny, nw;
+  float *x, *w, *dy, *y, *dx, *dw;
+} Run;
+
+static Run run_conv(const Case *c, bool last) {
+  Run r = {.s = shapes_of(c, last)};
+  const Shapes *s = &r.s;
+  r.nx = c->n * c->c * s->x_plane;
+  r.ny = c->n * c->o * s->y_plane;
+  r.nw = c->o * c->c / c->group * s->k_plane;
+  r.x = floats(r.nx, 1), r.w = floats(r.nw, 2), r.dy = floats(r.ny, 3);
+  r.y = results(r.ny), r.dx = results(r.nx), r.dw = results(r.nw);
+  NnrtPrep *p = nnrt_conv_prep_f32(s->ndim, s->x, s->w, s->y, c->stride, c->pads, c->dilation,
+                                   c->group, last);
+  NnrtPrep *bx = nnrt_conv_back_x_prep_f32(s->ndim, s->x, s->w, s->y, c->stride, c->pads,
+                                           c->dilation, c->group, last);
+  NnrtPrep *bw = nnrt_conv_back_w_prep_f32(s->ndim, s->x, s->w, s->y, c->stride, c->pads,
+                                           c->dilation, c->group, last);
+  assert_true(p && bx && bw);
+  assert_int_equal(nnrt_conv_f32(p, r.y, r.x, r.w), 0);
+  assert_int_equal(nnrt_conv_back_x_f32(bx, r.dx, r.w, r.dy), 0);
+  assert_int_equal(nnrt_conv_back_w_f32(bw, r.dw, r.x, r.dy), 0);
+  nnrt_prep_free(p);
+  nnrt_prep_free(bx);
+  nnrt_prep_free(bw);
+  return r;
+}
+
+static void run_free(Run *r) {
+  free(r->x), free(r->w), free(r->dy), free(r->y), free(r->dx), free(r->dw);
+}
+
+static void assert_conv(const Case *c, bool last) {
+  Run r = run_conv(c, last);
+  double *want = zeros(r.ny), *want_dx = zeros(r.nx), *want_dw = zeros(r.nw);
+  naive_conv(c, &r.s, last, r.x, r.w, r.dy, want, want_dx, want_dw);
+  assert_near("conv", r.y, want, r.ny, 1e-6);
+  assert_near("conv_back_x", r.dx, want_dx, r.nx, 1e-6);
+  assert_near("conv_back_w", r.dw, want_dw, r.nw, 1e-6);
+  free(want), free(want_dx), free(want_dw);
+  run_free(&r);
+}
+
 static void conv(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    for (int last = 0; last < 2; last++) {
-      const Case *c = &cases[i];
-      Shapes s = shapes_of(c, last);
-      int64_t nx = c->n * c->c * s.x_plane, ny = c->n * c->o * s.y_plane;
-      int64_t nw = c->o * c->c / c->group * s.k_plane;
-      float *x = floats(nx, 1), *w = floats(nw, 2), *dy = floats(ny, 3);
-      float *y = results(ny), *dx = results(nx), *dw = results(nw);
-      double *want = zeros(ny), *want_dx = zeros(nx), *want_dw = zeros(nw);
-      naive_conv(c, &s, last, x, w, dy, want, want_dx, want_dw);
-      NnrtPrep *p = nnrt_conv_prep_f32(s.ndim, s.x, s.w, s.y, c->stride, c->pads, c->dilation,
-                                       c->group, last);
-      NnrtPrep *bx = nnrt_conv_back_x_prep_f32(s.ndim, s.x, s.w, s.y, c->stride, c->pads,
-                                               c->dilation, c->group, last);
-      NnrtPrep *bw = nnrt_conv_back_w_prep_f32(s.ndim, s.x, s.w, s.y, c->stride, c->pads,
-                                               c->dilation, c->group, last);
-      assert_true(p && bx && bw);
-      assert_int_equal(nnrt_conv_f32(p, y, x, w), 0);
-      assert_int_equal(nnrt_conv_back_x_f32(bx, dx, w, dy), 0);
-      assert_int_equal(nnrt_conv_back_w_f32(bw, dw, x, dy), 0);
-      assert_near("conv", y, want, ny, 1e-6);
-      assert_near("conv_back_x", dx, want_dx, nx, 1e-6);
-      assert_near("conv_back_w", dw, want_dw, nw, 1e-6);
-      nnrt_prep_free(p);
-      nnrt_prep_free(bx);
-      nnrt_prep_free(bw);
-      free(x), free(w), free(dy), free(y), free(dx), free(dw);
-      free(want), free(want_dx), free(want_dw);
+    for (int last = 0; last < 2; last++)
+      assert_conv(&cases[i], last);
+}
+
+static void conv_of_small_maps(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof small_maps / sizeof *small_maps; i++)
+    for (int last = 0; last < 2; last++)
+      assert_conv(&small_maps[i], last);
+}
+
+// The sums of products per tap do not depend on the number of threads.
+static void conv_threads(void **state) {
+  (void)state;
+  int most = omp_get_max_threads();
+  for (size_t i = 1; i < 4; i++) {
+    omp_set_num_threads(1);
+    Run one = run_conv(&small_maps[i], true);
+    for (int threads = 2; threads < 12; threads += 3) {
+      omp_set_num_threads(threads);
+      Run r = run_conv(&small_maps[i], true);
+      assert_same_bits("conv", r.y, one.y, (size_t)r.ny * sizeof *r.y);
+      assert_same_bits("conv_back_x", r.dx, one.dx, (size_t)r.nx * sizeof *r.dx);
+      assert_same_bits("conv_back_w", r.dw, one.dw, (size_t)r.nw * sizeof *r.dw);
+      run_free(&r);
     }
+    run_free(&one);
+  }
+  omp_set_num_threads(most);
 }
 
 // -- Ranks -----------------------------------------------------------------------------------
@@ -222,10 +288,9 @@ static void ranks_at_once(void **state) {
 
 TEST_GROUP(kernels_products) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(linear),
-      cmocka_unit_test(matmul),
-      cmocka_unit_test(conv),
-      cmocka_unit_test(ranks_at_once),
+      cmocka_unit_test(linear),       cmocka_unit_test(matmul),
+      cmocka_unit_test(conv),         cmocka_unit_test(conv_of_small_maps),
+      cmocka_unit_test(conv_threads), cmocka_unit_test(ranks_at_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
