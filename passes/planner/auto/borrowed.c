@@ -98,6 +98,9 @@ UnitCosts borrow_costs(const Lender *l, const Point *at, const StepWork *w, cons
       u->again_working[k] *= work;
       u->split_working[k] *= work;
     }
+    // Without those of a stage's first unit these are bounds, too.
+    u->entry = u->entry_forward = u->entry_backward = u->entry_weight_grad = 0;
+    u->tied_lasting = 0;
     u->lasting *= lasting;
     u->updating *= lasting;
     u->sums *= sums;

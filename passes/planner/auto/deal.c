@@ -92,12 +92,21 @@ void add_working(const Dealer *d, Working *w, int unit) {
   }
 }
 
+// Further bytes of weights that units first … last - 1 read as those before the stage do.
+static double tied_before(const UnitCosts *u, int first, int last) {
+  double bytes = 0;
+  for (int k = first; k < last; k++)
+    if (u->at[k].tied_lasting > 0 && u->at[k].tied_unit < first) bytes += u->at[k].tied_lasting;
+  return bytes;
+}
+
 // The bytes that last of units first … last - 1.  A tied embedding is on the last stage too, unless
 // its device has the first one.
 static double lasting_bytes(const Dealer *d, int first, int last) {
   const DealProblem *p = d->p;
   bool apart = staged_device(p->kind, p->stages, d->stages - 1) != 0;
   double tied = first > 0 && last == d->n && apart ? p->units->tied_lasting : 0;
+  tied += tied_before(p->units, first, last);
   return d->sum.lasting[last] - d->sum.lasting[first] + tied;
 }
 
@@ -361,7 +370,13 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
   bool knows = staged_traits[p->kind].split && p->units->knows_waiting;
   StageCost *at = arena_array(a, StageCost, d->n);
   for (int i = 0; i < d->n; i++) {
+    const UnitCost *first = &p->units->at[d->first[i]];
     double piece = 0, away = 0;
+    at[i] = (StageCost){.forward = first->entry_forward,
+                        .backward = first->entry_backward,
+                        .weight_grad = first->entry_weight_grad,
+                        .kept = first->entry,
+                        .lasting = tied_before(p->units, d->first[i], d->first[i + 1])};
     for (int u = d->first[i]; u < d->first[i + 1]; u++) {
       const UnitCost *x = &p->units->at[u];
       RecomputeLevel level = u - d->first[i] < d->recomputed[i] ? d->level[i] : RECOMPUTE_none;
@@ -370,7 +385,7 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
       at[i].backward += x->backward + (level == RECOMPUTE_none ? 0 : x->again[level]);
       at[i].weight_grad += x->weight_grad;
       at[i].working = fmax(at[i].working, fmax(x->working[0], back));
-      at[i].kept += x->kept[level] + (u == d->first[i] ? x->entry : 0);
+      at[i].kept += x->kept[level];
       at[i].waiting += waiting_bytes(x, level, knows);
       at[i].both += both_bytes(x, level, knows);
       at[i].lasting += x->lasting;

@@ -63,8 +63,11 @@ UnitCosts units_without_words(const WordsUse *words, const UnitCosts *units, Are
   out.n = 0;
   out.at = unit;
   out.tied_sums = out.tied_lasting = 0;
-  for (int i = 0; i < units->n; i++)
-    if (words[i] == WORDS_none) unit[out.n++] = units->at[i];
+  for (int i = 0; i < units->n; i++) {
+    if (words[i] != WORDS_none) continue;
+    unit[out.n] = units->at[i];
+    unit[out.n++].tied_lasting = 0; // of the numbers before
+  }
   return out;
 }
 

@@ -144,7 +144,7 @@ static UnitCosts with_entries(const UnitCosts *units, Arena *a) {
     bool within = i && units->at[i].layer && units->at[i].layer == units->at[i - 1].layer;
     unit[i] = units->at[i];
     if (!within) input = unit[i].kept[RECOMPUTE_none];
-    if (within) unit[i].entry = fmax(0, input - unit[i].kept[RECOMPUTE_none]);
+    if (within) unit[i].entry += fmax(0, input - unit[i].kept[RECOMPUTE_none]);
   }
   UnitCosts out = *units;
   out.at = unit;

@@ -272,6 +272,21 @@ static const UnitSample *typical(const Tables *t, const CutOuts *c, int unit) {
   return &c->one_more[u->run].unit[unit_of(b, u->run, 1, u->part)];
 }
 
+// A number of a unit if a stage begins with it. Sums of terms grow with each layer, which is in the
+// costs of layers. The first occurrence has no earlier ones that read the same values.
+static double entry_of(const Tables *t, const CutOuts *c, int unit, size_t offset) {
+  const ModelUnits *b = t->blocks;
+  const Unit *u = &b->unit[unit];
+  const char *few = (const char *)c->few.unit, *more;
+  size_t size = sizeof(UnitSample);
+  if (u->run < 0 || !c->more[u->run]) return *(const double *)(few + (size_t)unit * size + offset);
+  more = (const char *)c->one_more[u->run].unit;
+  size_t second = (size_t)unit_of(b, u->run, 1, 0) * size + offset;
+  double each = *(const double *)(more + second) - *(const double *)(few + second);
+  size_t own = (size_t)unit_of(b, u->run, u->index > 0, u->part) * size + offset;
+  return fmax(*(const double *)(more + own) - (c->keep[u->run] + 1) * fmax(each, 0), 0);
+}
+
 // A figure of the whole step for all occurrences: a line through two cut-outs for each run.
 static double extended(const Tables *t, const CutOuts *c, double few, size_t offset) {
   double all = few;
@@ -304,13 +319,46 @@ static void price_hops(const Tables *t, const TableShape *shape, UnitCosts *out,
   out->hop_seconds_per_byte = (message_seconds(t, n, LARGE, a) - out->hop_start) / LARGE;
 }
 
-// Two stages that read one weight add up its gradients: each sends them to the other.
-static void price_tied(const Sample *few, UnitCosts *out) {
-  const UnitSample *with = &few->unit[few->tied_unit];
+// The bytes of weights that a unit reads as an earlier one does, as those of that one's others.
+static double tied_bytes(const UnitSample *with, double tied) {
+  return with->weights > 0 ? with->lasting * tied / with->weights : 0;
+}
+
+// The seconds in which the n ranks of a stage gather so many bytes, of which each has a part: over
+// nodes first, then inside of each.
+static double gather_seconds(const Tables *t, int n, double bytes, Arena *a) {
+  const Cluster *c = t->o.cluster;
+  int inside = n % c->per_node ? n : c->per_node, nodes = n / inside;
+  double seconds = 0;
+  for (int k = 0; k < 2; k++) {
+    Groups g = {.n = k ? nodes : inside, .size = k ? inside : nodes};
+    double whole = k ? bytes : bytes / inside;
+    g.device = arena_array(a, int, n);
+    for (int i = 0; i < n; i++)
+      g.device[i] = k ? i : i % nodes * inside + i / nodes;
+    if (g.size < 2) continue;
+    Traffic *traffic = traffic_new(a, c);
+    seconds += c->start + groups_cost(traffic, PATH_all_gather, &g, whole / g.size, whole).seconds;
+  }
+  return seconds;
+}
+
+// Two stages that read one weight add up its gradients: the last one sends a part of its terms from
+// each rank to the first, which gathers them. Unless ranks update shards, all others get the sum.
+static void price_tied(const Tables *t, const TableShape *shape, const Sample *few, UnitCosts *out,
+                       Arena *a) {
+  int n = (int)shape->ranks, others = 0;
+  double bytes = few->tied_whole * sizeof(float);
   if (few->tied <= 0) return;
-  out->tied_sums = out->hop_start + few->tied * sizeof(float) * out->hop_seconds_per_byte;
-  // Its bytes are as those of the unit's other weights.
-  out->tied_lasting = with->lasting * few->tied / with->weights;
+  for (int i = 0; i < t->blocks->n_units; i++)
+    others += few->unit[i].tied > 0;
+  if (2 * shape->ranks <= cluster_devices(t->o.cluster)) {
+    double gather = gather_seconds(t, n, bytes, a);
+    out->tied_sums = message_seconds(t, n, bytes / n, a) + gather;
+    if (few->tied_whole <= few->tied)
+      out->tied_sums += message_seconds(t, n, others * bytes / n, a) + gather;
+  }
+  out->tied_lasting = tied_bytes(&few->unit[few->tied_unit], few->tied);
 }
 
 // -- Tables ------------------------------------------------------------------------------------
@@ -367,22 +415,31 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
     const UnitSample *s = typical(t, &c, i);
     bool in_layer = b->unit[i].run >= 0;
     layers += in_layer && b->unit[i].part == 0;
-    unit[i] = (UnitCost){.name = b->unit[i].name,
-                         .block = unit_block(b, i),
-                         .layer = in_layer ? layers : 0,
-                         .forward = figure[FIG_forward][i],
-                         .backward = figure[FIG_backward][i],
-                         .weight_grad = figure[FIG_weight_grad][i],
-                         .waiting = figure[FIG_waiting][i],
-                         .both = figure[FIG_both][i],
-                         .working = {s->working[0], s->working[1]},
-                         .handed = i + 1 < b->n_units ? s->handed : 0,
-                         .may_end = i + 1 < b->n_units,
-                         .lasting = figure[FIG_lasting][i],
-                         .updating = figure[FIG_updating][i],
-                         .sums = figure[FIG_sums][i],
-                         .piece = s->piece,
-                         .update = figure[FIG_update][i]};
+    unit[i] = (UnitCost){
+        .name = b->unit[i].name,
+        .block = unit_block(b, i),
+        .layer = in_layer ? layers : 0,
+        .forward = figure[FIG_forward][i],
+        .backward = figure[FIG_backward][i],
+        .weight_grad = figure[FIG_weight_grad][i],
+        .waiting = figure[FIG_waiting][i],
+        .both = figure[FIG_both][i],
+        .entry = entry_of(t, &c, i, offsetof(UnitSample, entry_kept)),
+        .entry_forward = entry_of(t, &c, i, offsetof(UnitSample, entry_seconds[WORK_F])),
+        .entry_backward = entry_of(t, &c, i, offsetof(UnitSample, entry_seconds[WORK_B])),
+        .entry_weight_grad = entry_of(t, &c, i, offsetof(UnitSample, entry_seconds[WORK_W])),
+        .working = {s->working[0], s->working[1]},
+        .handed = i + 1 < b->n_units ? s->handed : 0,
+        .may_end = i + 1 < b->n_units,
+        .lasting = figure[FIG_lasting][i],
+        .updating = figure[FIG_updating][i],
+        .sums = figure[FIG_sums][i],
+        .piece = s->piece,
+        .update = figure[FIG_update][i]};
+    if (!in_layer && i + 1 < b->n_units && s->tied > 0) {
+      unit[i].tied_unit = s->tied_unit;
+      unit[i].tied_lasting = tied_bytes(&c.few.unit[c.few.tied_unit], s->tied);
+    }
     unit[i].kept[RECOMPUTE_none] = figure[FIG_kept][i];
     unit[i].split_working[RECOMPUTE_none] = s->split_working;
     // Unknown levels save nothing and take forever.
@@ -397,7 +454,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
     out->costs = (UnitCosts){
         .n = b->n_units, .at = unit, .knows_waiting = true, .joint_update = c.few.joint_update};
     price_hops(t, shape, &out->costs, a);
-    price_tied(&c.few, &out->costs);
+    price_tied(t, shape, &c.few, &out->costs, a);
     out->seconds = extended(t, &c, c.few.seconds, offsetof(Sample, seconds));
     // Cut-outs may need the most at another place than the model, as at the loss.
     double bytes = extended(t, &c, c.few.bytes, offsetof(Sample, bytes));

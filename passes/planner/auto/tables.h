@@ -12,6 +12,9 @@
 // of gradients, updates in one launch.  Its units share it as their own ops take time.  The rest of
 // the model gets the remainder.
 //
+// Values that several units read, as an encoder's result, are gathered once in a cut-out, and on each
+// stage that reads them: the cost of beginning a stage with a unit has that, too.
+//
 // Seconds are those of the simulated step (cost/cost_step.h), by the op that a rank runs or waits
 // for; bytes are those of live ranges (cost/step_lives.h).  So a price is that of the built plan.
 

@@ -29,8 +29,11 @@ typedef struct UnitCost {
   // Bytes saved from forward to backward, per micro-batch: its input included, its output not.
   double kept[N_RECOMPUTE_LEVELS];
   // Further ones if a stage begins with it: its input, within a layer that is recomputed as a
-  // whole.
+  // whole; and values of earlier units that later ones read, too, of which each stage has a copy.
   double entry;
+  // Likewise: seconds of a micro-batch, as those values or their shards are made on each stage, and
+  // the terms of their gradients reduced.
+  double entry_forward, entry_backward, entry_weight_grad;
   // Bytes per micro-batch from backward to the gradients of weights, if these run later: what they
   // read, which is a part of what is kept, and gradients.
   double waiting;
@@ -41,9 +44,13 @@ typedef struct UnitCost {
   // In backward, and in the gradients of weights, if these run later: besides bytes that wait for
   // them.
   double split_working[N_RECOMPUTE_LEVELS];
-  double handed;   // bytes per rank from it to the next unit, and of their gradient
-  bool may_end;    // a stage may end after it
-  double lasting;  // bytes of the whole step: weights, masters, states, gradients
+  double handed;  // bytes per rank from it to the next unit, and of their gradient
+  bool may_end;   // a stage may end after it
+  double lasting; // bytes of the whole step: weights, masters, states, gradients
+  // Further ones if its stage begins after unit `tied_unit`, which reads the same weights; not of
+  // the last unit (UnitCosts.tied_lasting).
+  double tied_lasting;
+  int tied_unit;
   double updating; // further bytes after the last micro-batch, at most
   double sums;     // seconds after the last micro-batch: sums over replicas, gathers
   double update;   // seconds of the optimizer
@@ -57,7 +64,7 @@ typedef struct UnitCosts {
   int n;
   const UnitCost *at;
   double hop_start, hop_seconds_per_byte; // of a transfer between neighbouring stages
-  double tied_sums; // seconds of sums between the first and the last stage (tied embedding), or 0
+  double tied_sums; // seconds of sums of the first and the last stage (tied embedding), or 0
   // `waiting`, `both` and `split_working` are known: else gradients of weights that run later read
   // the kept bytes.
   bool knows_waiting;

@@ -21,10 +21,11 @@ enum { ENOUGH_SLICES = 3 }; // the second is like all others between the first a
 // Bytes of a slice.
 typedef struct SliceBlock {
   const MemBlock *block;
-  int64_t from, to; // op times
-  bool kept;        // from forward to backward
-  bool given;       // to the unit that keeps it
-  bool waits;       // a gradient of weights reads it
+  int64_t from, to;    // op times
+  bool kept;           // from forward to backward
+  bool given;          // to the unit that keeps it
+  bool waits;          // a gradient of weights reads it
+  int lowest, highest; // units whose backward reads it, if it is kept
 } SliceBlock;
 
 typedef struct Reader {
@@ -36,9 +37,10 @@ typedef struct Reader {
   int *unit;     // by op id
   int *of_param; // by index: the first unit that reads it in forward, or its weight; -1: none
   Segments segments;
-  int n_slices;   // of the step
-  int slice;      // that is read
-  int64_t border; // op time of the first op of backward
+  double *seconds; // by op id: of the slice that is read
+  int n_slices;    // of the step
+  int slice;       // that is read
+  int64_t border;  // op time of the first op of backward
   Sample *out;
   // Of the live ranges:
   int action, last_action;
@@ -128,6 +130,7 @@ static int by_op(const void *x, const void *y) {
 
 static void add_seconds(const Reader *r, const Op *op, double seconds) {
   r->out->unit[unit_of(r, op)].seconds[kind_of(r, op)] += seconds;
+  r->seconds[op->id] += seconds;
 }
 
 // Reads the ops of a slice that takes from `from` to `to`.
@@ -233,7 +236,8 @@ static void add_life(const MemBlock *b, Lived life, void *context) {
   }
   bool kept = at_border && life.from.at < r->border;
   int64_t to = life.to.at < end ? life.to.at : end;
-  vec_push(r->a, &r->block, ((SliceBlock){b, life.from.at, to, kept, false, false}));
+  vec_push(r->a, &r->block,
+           ((SliceBlock){.block = b, .from = life.from.at, .to = to, .kept = kept}));
 }
 
 static double block_bytes(const SliceBlock *b) {
@@ -252,21 +256,29 @@ static SliceBlock *block_of(const Reader *r, const Value *v, const Op *op) {
 }
 
 // Gives the kept bytes to the unit whose backward reads them first: it needs them, also if another
-// stage produces them.
+// stage produces them. Further stages with a unit that reads them have copies.
 static void read_kept(const Reader *r) {
+  for (int i = 0; i < r->block.n; i++)
+    r->block.at[i].lowest = r->b->n_units;
   for_each_op(op, r->g) {
     if (!loops(r, op) || op_time(op) < r->border) continue;
     for (int i = 0; i < op->n_in; i++) {
       const Value *v = op->in[i].value;
       bool before = v->def ? loops(r, v->def) && op_time(v->def) < r->border : !value_lasts(v);
       SliceBlock *b = before ? block_of(r, v, op) : NULL;
-      if (!b || !b->kept || b->given) continue;
-      r->out->unit[unit_of(r, op)].kept += block_bytes(b);
+      int unit = unit_of(r, op);
+      if (!b || !b->kept) continue;
+      if (unit < b->lowest) b->lowest = unit;
+      if (unit > b->highest) b->highest = unit;
+      if (b->given) continue;
+      r->out->unit[unit].kept += block_bytes(b);
       b->given = true;
     }
   }
   for (int k = 0; k < r->block.n; k++) {
     const SliceBlock *b = &r->block.at[k];
+    for (int u = b->lowest + 1; u <= b->highest; u++)
+      r->out->unit[u].entry_kept += block_bytes(b);
     const Op *def = b->block->value->def;
     if (b->kept && !b->given) r->out->unit[def ? unit_of(r, def) : 0].kept += block_bytes(b);
   }
@@ -420,19 +432,140 @@ static void read_handed(const Reader *r) {
           r->b->unit[k].across * dtype_bytes[most[k]->type->dtype] / count_parts(r, most[k]);
 }
 
+// -- Values of several units -------------------------------------------------------------------
+//
+//     %m = rms_norm …      unit 8             read by units 10, 12 and 14 after one all_gather: if a
+//     %g = all_gather %m   10                 stage begins with unit 11 … 14, it gathers %m as well,
+//     %k = linear %g, …    10, 12, 14         and reduces a part of the gradient of %m
+//
+// Values that depend on no input, such as biases of positions, are made on each stage that reads
+// them.
+
+// Units from which a value is read, directly or through collectives. None if high < low.
+typedef struct Span {
+  int low, high;
+} Span;
+
+static Span span_join(Span x, Span y) {
+  if (x.high < x.low || y.high < y.low) return x.high < x.low ? y : x;
+  return (Span){x.low < y.low ? x.low : y.low, x.high > y.high ? x.high : y.high};
+}
+
+typedef struct Entries {
+  const Reader *r;
+  const bool *varies; // by value id
+  Span *of_op;        // by op id: of the first result's readers in forward
+  Span *of_number;    // by number of the model: of the value whose gradient it adds to
+} Entries;
+
+static bool has_number(const Reader *r, const Op *op) {
+  return op->of && op->of < r->b->n_numbers;
+}
+
+static bool is_forward(const Reader *r, const Op *op) {
+  return loops(r, op) && op->part == PART_forward;
+}
+
+// Whether each stage that reads the result runs the op: a collective on activations, or an op of
+// the model without these.
+static bool is_common(const Entries *e, const Op *op) {
+  return (op->of == 0) == e->varies[op->out[0]->id];
+}
+
+static bool is_of_several(Span s) {
+  return s.low < s.high;
+}
+
+// Finds the spans of all results of forward, and the ops of the model with terms of gradients of
+// such values.
+static void find_spans(Entries *e) {
+  const Reader *r = e->r;
+  for (const Op *op = r->g->last; op; op = op->prev) {
+    Span *own = &e->of_op[op->id];
+    *own = (Span){0, -1};
+    if (!is_forward(r, op)) continue;
+    for_each_use(u, op->out[0]) {
+      if (!u->user || !is_forward(r, u->user)) continue;
+      int unit = unit_of(r, u->user);
+      *own = span_join(*own, is_common(e, u->user) ? e->of_op[u->user->id] : (Span){unit, unit});
+    }
+    if (!is_of_several(*own)) continue;
+    if (has_number(r, op) && is_common(e, op)) e->of_number[op->of] = *own;
+    for_each_use(u, op->out[0])
+      if (u->user && is_forward(r, u->user) && has_number(r, u->user) && e->varies[op->out[0]->id])
+        e->of_number[u->user->of] = span_join(e->of_number[u->user->of], *own);
+  }
+}
+
+static void add_entry(const Reader *r, const Op *op, Span s) {
+  for (int u = s.low + 1; u <= s.high; u++)
+    r->out->unit[u].entry_seconds[kind_of(r, op)] += r->seconds[op->id];
+}
+
+// Gives further seconds to all units but the first that a stage may begin with between readers of a
+// value: of the ops in forward that it runs itself, and of those that add up its own terms of the
+// gradient, before any reader.
+static void read_entries(const Reader *r) {
+  Entries e = {r, find_activations(r), arena_array(r->a, Span, r->g->n_ops),
+               arena_array(r->a, Span, r->b->n_numbers)};
+  Span *root = arena_array(r->a, Span, r->g->n_ops); // by op id: whose gradient backward adds up
+  for (int i = 0; i < r->b->n_numbers; i++)
+    e.of_number[i] = (Span){0, -1};
+  find_spans(&e);
+  for_each_op(op, r->g) {
+    if (!loops(r, op)) continue;
+    if (op->part == PART_forward) {
+      if (is_common(&e, op)) add_entry(r, op, e.of_op[op->id]);
+      continue;
+    }
+    root[op->id] = has_number(r, op) ? e.of_number[op->of] : (Span){0, -1};
+    for (int i = 0; i < op->n_in && !op->of; i++) {
+      const Op *def = op->in[i].value->def;
+      if (def && loops(r, def) && def->part != PART_forward)
+        root[op->id] = span_join(root[op->id], root[def->id]);
+    }
+    if (unit_of(r, op) < root[op->id].low) add_entry(r, op, root[op->id]);
+  }
+}
+
+// Marks the units that read a value in forward: in the loop, directly or through collectives and
+// casts. Returns the elements that they read: more than a shard has if it is gathered before.
+static double mark_readers(const Reader *r, const Value *v, bool *reads) {
+  double whole = (double)type_count(v->type);
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op->part != PART_forward) continue;
+    if (loops(r, op)) reads[unit_of(r, op)] = true;
+    for (int i = 0; i < op->n_out && !(op->of && loops(r, op)); i++)
+      whole = fmax(whole, mark_readers(r, op->out[i], reads));
+  }
+  return whole;
+}
+
 static void read_weights(const Reader *r) {
+  int n = r->b->n_units;
   for (int i = 0; i < r->g->n_params; i++) {
     const Value *p = r->g->params[i];
-    int first = r->of_param[i], last = -1;
-    if (!value_lasts(p)) continue;
-    for_each_use(u, p)
-      if (u->user && u->user->part == PART_forward && unit_of(r, u->user) > last)
-        last = unit_of(r, u->user);
-    if (first < 0 || last < 0) continue;
-    r->out->unit[first].weights += (double)type_count(p->type);
-    if (first == last || last != r->b->n_units - 1) continue;
-    r->out->tied += (double)type_count(p->type);
+    int first = r->of_param[i], before = first;
+    double count = (double)type_count(p->type);
+    if (!value_lasts(p) || first < 0) continue;
+    bool *reads = arena_array(r->a, bool, n);
+    double whole = mark_readers(r, p, reads);
+    bool any = false;
+    for (int k = 0; k < n; k++)
+      any |= reads[k];
+    if (!any) continue;
+    r->out->unit[first].weights += count;
+    for (int k = first + 1; k < n; k++) {
+      if (!reads[k]) continue;
+      r->out->unit[k].tied += count;
+      r->out->unit[k].tied_unit = before;
+      before = k;
+    }
+    if (first == n - 1 || !reads[n - 1]) continue;
+    r->out->tied += count;
     r->out->tied_unit = first;
+    r->out->tied_whole += whole;
   }
 }
 
@@ -504,12 +637,14 @@ bool sample_step(Module *m, const ModelUnits *b, const Cluster *c, Target target
     find_params(&r);
     r.segments = segments_find(r.g, true, false, r.a);
     r.slice = module_slices(m) > 1;
+    r.seconds = arena_array(r.a, double, r.g->n_ops);
     r.border = graph_end(r.g);
     for (const Op *op = r.g->last; op; op = op->prev)
       if (loops(&r, op) && kind_of(&r, op) != WORK_F) r.border = op_time(op);
     read_seconds(&r, &t);
     read_bytes(&r);
     read_handed(&r);
+    read_entries(&r);
     read_weights(&r);
     read_pieces(&r);
   }

@@ -16,8 +16,14 @@ typedef struct UnitSample {
   double working[2];          // the largest other bytes during its forward, and its backward
   double split_working;       // and besides those that gradients of weights read
   double handed;              // bytes to later units
-  double weights;             // elements of the weights that it reads first
-  double piece; // bytes that the largest of their updates copies to the device; 0: none does
+  // Further seconds and kept bytes of a stage that begins with it, and reads values of earlier
+  // units that others read, too.
+  double entry_seconds[WORK_W + 1], entry_kept;
+  // Elements of weights that an earlier unit reads, too, on a rank, and the nearest such unit.
+  double tied;
+  int tied_unit;
+  double weights; // elements of the weights that it reads first
+  double piece;   // bytes that the largest of their updates copies to the device; 0: none does
   // Bytes of the whole step: of these weights' gradients, of their states, and of all.
   double gradients, states, lasting;
 } UnitSample;
@@ -30,7 +36,8 @@ typedef struct Sample {
   double sums, update;   // seconds outside of the loop: transfers, ops
   double seconds, bytes; // of the step, and of the rank that needs the most
   double tied;           // elements of weights that the last unit reads, and an earlier one
-  int tied_unit;         // that earlier unit
+  int tied_unit;         // the first unit that reads them
+  double tied_whole;     // elements of these with the shards that a rank gathers
   bool joint_update;     // updates run after the norm of all gradients
 } Sample;
 
