@@ -71,7 +71,8 @@ static void put(const Sharding *s, Value *v, int axis, const Ranks *r) {
   const Mesh *from = v->layout->mesh;
   // Devices are in row-major order of the axes: `inner` devices per rank of this axis.
   Module *m = s->g->module;
-  Mesh *own = arena_one(m->arena, Mesh);
+  Arena *scratch = arena_new(); // most meshes are in the module already
+  Mesh *own = arena_one(scratch, Mesh);
   int inner = 1, outer;
   for (int a = axis + 1; a < from->n_axes; a++)
     if (!from->axis[a].time) inner *= from->axis[a].size;
@@ -79,7 +80,7 @@ static void put(const Sharding *s, Value *v, int axis, const Ranks *r) {
   *own = *from;
   own->axis[axis].size = r->n;
   own->n_devices = outer * r->n * inner;
-  own->device = arena_array(m->arena, int, own->n_devices);
+  own->device = arena_array(scratch, int, own->n_devices);
   for (int o = 0, n = 0; o < outer; o++)
     for (int i = 0; i < r->n; i++)
       for (int k = 0; k < inner; k++)
@@ -96,10 +97,13 @@ static void put(const Sharding *s, Value *v, int axis, const Ranks *r) {
     const char *name = b.at;
     for (int i = 2; module_find_mesh(s->g->module, name); i++)
       name = str_format(m->arena, "%s_%d", b.at, i);
-    own->name = name;
-    module_add_mesh(m, own);
-    mesh = own;
+    Mesh *new = arena_copy(m->arena, own, sizeof *own);
+    new->device = arena_copy(m->arena, own->device, (size_t)own->n_devices * sizeof *own->device);
+    new->name = name;
+    module_add_mesh(m, new);
+    mesh = new;
   }
+  arena_free(scratch);
   v->layout = layout_broadcast(s->g->module, mesh);
 }
 
