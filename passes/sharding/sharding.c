@@ -45,8 +45,39 @@ static void place_new(Sharding *s, Op *op) {
     op->out[i]->layout = layout_broadcast(s->g->module, s->mesh);
 }
 
+// The values of the model that recomputed ones repeat.
+struct Repeats {
+  Arena *arena;     // of the graph's Sharding, also if a copy of that asks
+  bool known;       // since the last sharding_grow
+  uint32_t n;       // size of the table
+  const Value **of; // by value id, or NULL
+};
+
+// A graph has as many changes as a program makes, so only a question numbers its values.
+static void find_repeats(const Sharding *s, struct Repeats *r) {
+  *r = (struct Repeats){.arena = r->arena, .known = true};
+  bool any = false;
+  for_each_op(op, s->g)
+    any |= op_is_recomputed(op);
+  if (!any) return;
+  r->n = s->g->n_values;
+  r->of = arena_array(r->arena, const Value *, r->n);
+  // Recomputed values have the numbers of the model's, which come first.
+  Arena *scratch = arena_new();
+  const Numbers *numbers = numbers_new(s->g, scratch);
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_out && op_is_recomputed(op); i++) {
+      const Value *first = number_value(numbers, number_of(numbers, op->out[i]));
+      if (first->def && first->def->part == PART_forward) r->of[op->out[i]->id] = first;
+    }
+  arena_free(scratch);
+}
+
 const Value *kept_of(const Sharding *s, const Value *v) {
-  const Value *kept = s->kept ? s->kept[v->id] : NULL;
+  struct Repeats *r = s->repeats;
+  if (!r) return v;
+  if (!r->known) find_repeats(s, r);
+  const Value *kept = v->id < r->n ? r->of[v->id] : NULL;
   return kept ? kept : v;
 }
 
@@ -84,7 +115,6 @@ static void grow_tables(Sharding *s) {
         grown(s, s->decisions.param_by, s->n_values, to, sizeof *s->decisions.param_by);
     s->constraints.value =
         grown(s, s->constraints.value, s->n_values, to, sizeof *s->constraints.value);
-    if (s->kept) s->kept = grown(s, s->kept, s->n_values, to, sizeof *s->kept);
     s->n_values = to;
   }
 }
@@ -112,20 +142,9 @@ void sharding_grow(Sharding *s) {
     if (!g->params[i]->layout) g->params[i]->layout = layout_broadcast(g->module, s->mesh);
   for_each_op(op, g)
     if (s->mesh && op->n_out && !op->out[0]->layout) place_new(s, op);
-  // Recomputed values have the numbers of the model's, which come first.
-  bool any = false;
-  for_each_op(op, s->g)
-    any |= op_is_recomputed(op);
-  s->kept = any ? arena_array(s->scratch, const Value *, s->n_values) : NULL;
-  if (!any) return;
-  Arena *scratch = arena_new();
-  const Numbers *numbers = numbers_new(s->g, scratch);
-  for_each_op(op, s->g)
-    for (int i = 0; i < op->n_out && op_is_recomputed(op); i++) {
-      const Value *first = number_value(numbers, number_of(numbers, op->out[i]));
-      if (first->def && first->def->part == PART_forward) s->kept[op->out[i]->id] = first;
-    }
-  arena_free(scratch);
+  if (!s->repeats) s->repeats = arena_one(s->scratch, struct Repeats);
+  s->repeats->arena = s->scratch;
+  s->repeats->known = false;
 }
 
 void sharding_add(Sharding *s, Op *op) {

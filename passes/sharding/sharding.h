@@ -86,7 +86,7 @@ typedef struct Sharding {
   Decisions decisions;
   uint32_t n_ops, n_values;        // sizes of their tables
   const Dims **dims;               // by op id, with global shapes; see dims_of
-  const Value **kept;              // by value id; see kept_of. NULL: no recomputation
+  struct Repeats *repeats;         // recomputed values, once asked for: see kept_of
   struct Analyses *analyses;       // of the graph, once computed
   struct Record *record;           // of the programs' calls, or NULL
   const struct Sharding *first;    // of the module's first graph; NULL for that
