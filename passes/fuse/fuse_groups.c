@@ -242,7 +242,8 @@ static void add_readers(FuseGroups *f, const Value *v, const Group *a, const Gro
 
 // Whether a path leads from group `a` to an op that group `b` reads: through some readers of `a`
 // outside of both, and then down the tree. A walk would meet `a`, or a member on the way, as no op
-// on the path is before `a`.
+// on the path is before `a`. If the path in the tree meets a member again, the rest of it leads out
+// of the group and to `b`, as `b` reads no view of a member there.
 static bool has_path(FuseGroups *f, const Group *a, const Group *b) {
   const Op *operand[MOST_OPERANDS];
   Readers r = {.n = 0};
@@ -265,9 +266,7 @@ static bool has_path(FuseGroups *f, const Group *a, const Group *b) {
   return false;
 }
 
-// Whether a joint group would depend on itself; if not, f->visited has the nodes between the two
-// groups on which they depend.
-static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
+bool fuse_makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
   enum { FAR = 64 }; // ops of a walk that are enough to look for a path in the tree
   int64_t at_a = f->places[a->node].label, at_b = f->places[b->node].label;
   Walk w = {.f = f, .a = a, .b = b, .first = at_a < at_b ? at_a : at_b};
@@ -395,7 +394,7 @@ static void try_merge(FuseGroups *f, const Op *op, const Op *with) {
   int piece = piece_of(a), other = piece_of(b);
   bool two_pieces = piece && other && piece != other;
   if (a == b || two_pieces || joins_report(f, a, b) || !loops_of_both(a, b, &loops) ||
-      !fits(f, a, b) || makes_cycle(f, a, b))
+      !fits(f, a, b) || fuse_makes_cycle(f, a, b))
     return;
   uint32_t node = places_join(f, a->node, b->node);
   merge(f, a, b, &loops);

@@ -69,6 +69,11 @@ Group *group_of(const FuseGroups *f, const Op *op); // NULL: none
 bool in_group(const FuseGroups *f, const Value *v, const Group *a, const Group *b);
 bool read_outside(const FuseGroups *f, const Value *v, const Group *a, const Group *b);
 
+// Whether a joint group of both would depend on itself: a path leads out of it and back. If not,
+// f->visited has the nodes between the two on which they depend. Not of small groups without
+// dependents: they are joined last, and have no places of their own.
+bool fuse_makes_cycle(FuseGroups *f, const Group *a, const Group *b);
+
 // Views do not move elements; scalars are one number; a broadcast read as strides is not stored.
 bool fuse_is_view(const Op *op);
 bool fuse_is_scalar(const Value *v);
