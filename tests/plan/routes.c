@@ -1,5 +1,6 @@
 // Routes within a mesh (routes.h) cost the same as their ops, never more than axis by axis, and in
-// slices never less than at once; tested between all layouts of some meshes.
+// slices never less than at once; tested between all layouts of some meshes. Between meshes none
+// costs less than its bound.
 
 #include "unit.h"
 
@@ -138,8 +139,66 @@ static void test_cheaper(void **state) {
   assert_true(n > 1000); // many are cheaper
 }
 
+// Adds a mesh of these devices, and its layouts.
+static Bench bench_of(const Bench *b, const char *axes, const int *device, int n) {
+  Bench other = {.m = b->m, .d = b->d, .c = b->c, .type = b->type};
+  Mesh *mesh = (Mesh *)mesh_parse(b->m, axes, b->d);
+  assert_int_equal(mesh->n_devices, n);
+  mesh->name = str_format(b->m->arena, "m%d", module_n_meshes(b->m));
+  mesh->device = arena_copy(b->m->arena, device, (size_t)n * sizeof *device);
+  module_add_mesh(b->m, mesh);
+  other.mesh = mesh;
+  add_layouts(&other, (Sbp[MAX_AXES]){{0}}, 0);
+  return other;
+}
+
+// Compares the bound of each transfer from one mesh to another with its seconds. Returns how many
+// bounds are more than 0.
+static int count_bounds(Transitions *t, const Bench *from, const Bench *to) {
+  int n = 0;
+  for (int k = 0; k < from->n * to->n; k++) {
+    const Layout *x = from->layout[k / to->n], *y = to->layout[k % to->n];
+    bool any_sum = false;
+    for (int a = 0; a < y->n_axes; a++)
+      any_sum |= y->axis[a].kind == SBP_P;
+    double least = transition_least(t, from->type, x, y);
+    double seconds = any_sum ? INFINITY : transition_seconds(t, from->type, x, y);
+    if (least > seconds)
+      fail_msg("%s to %s takes %g, less than %g", layout_text(from->m->arena, x),
+               layout_text(from->m->arena, y), seconds, least);
+    n += least > 0;
+  }
+  return n;
+}
+
+// Devices that have a part receive the rest at least; others all of it.
+static void test_bounds(void **state) {
+  (void)state;
+  static const char *const cluster[] = {"h100:1x4", "h100:2x2", "cpu:2x2"};
+  static const int pair[][2] = {{0, 1}, {2, 3}, {0, 2}, {3, 1}};
+  int within = 0, without = 0;
+  for (size_t i = 0; i < sizeof cluster / sizeof *cluster; i++) {
+    // Large enough for starts not to hide a bound that is too high.
+    const int64_t dim[] = {8192, 8192};
+    Bench b = {.m = module_new(), .d = diag_new(stderr)};
+    b.c = cluster_read(b.m->arena, cluster[i], "cluster", b.d);
+    b.type = type_new(b.m, DT_f32, 2, dim);
+    b.m->phase = PHASE_local;
+    Bench all = bench_of(&b, "a:2+b:2", (const int[]){0, 1, 2, 3}, 4), part[4];
+    for (int k = 0; k < 4; k++)
+      part[k] = bench_of(&b, "c:2", pair[k], 2);
+    Transitions *t = transitions_new(b.m, b.c, b.m->arena);
+    for (int k = 0; k < 4; k++) {
+      within += count_bounds(t, &all, &part[k]);
+      without += count_bounds(t, &part[k], &all) + count_bounds(t, &part[k], &part[(k + 1) % 4]);
+    }
+    bench_free(&b);
+  }
+  assert_true(within > 100 && without > 100);
+}
+
 TEST_GROUP(routes) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_executed),
-                                     cmocka_unit_test(test_cheaper)};
+                                     cmocka_unit_test(test_cheaper), cmocka_unit_test(test_bounds)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
