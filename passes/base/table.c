@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 typedef struct Entry {
   uint64_t hash;
   int kind;
@@ -19,10 +21,7 @@ struct Table {
 };
 
 static uint64_t hash_of(int kind, const char *text) {
-  uint64_t h = (uint64_t)kind + 14695981039346656037u;
-  for (; *text; text++)
-    h = (h ^ (unsigned char)*text) * 0x100000001b3u;
-  return h ^ h >> 29;
+  return text_hash((uint64_t)kind, text);
 }
 
 // The slot of the text, or the empty slot that ends the search.
@@ -39,19 +38,30 @@ Table *table_new(Arena *a) {
   return t;
 }
 
+static void resize(Table *t, int cap) {
+  Table old = *t;
+  t->cap = cap;
+  t->slot = arena_array(t->arena, Entry, cap);
+  for (int i = 0; i < old.cap; i++)
+    if (old.slot[i].text)
+      *find_slot(t, old.slot[i].hash, old.slot[i].kind, old.slot[i].text) = old.slot[i];
+}
+
+Table *table_new_for(Arena *a, int n) {
+  Table *t = table_new(a);
+  int cap = 64;
+  while (cap < 2 * n)
+    cap *= 2;
+  resize(t, cap);
+  return t;
+}
+
 void *table_find(const Table *t, int kind, const char *text) {
   return t->cap ? find_slot(t, hash_of(kind, text), kind, text)->what : NULL;
 }
 
 void *table_add(Table *t, int kind, const char *text, void *what) {
-  if (2 * (t->n + 1) > t->cap) {
-    Table old = *t;
-    t->cap = old.cap ? 2 * old.cap : 64;
-    t->slot = arena_array(t->arena, Entry, t->cap);
-    for (int i = 0; i < old.cap; i++)
-      if (old.slot[i].text)
-        *find_slot(t, old.slot[i].hash, old.slot[i].kind, old.slot[i].text) = old.slot[i];
-  }
+  if (2 * (t->n + 1) > t->cap) resize(t, t->cap ? 2 * t->cap : 64);
   // A known text keeps its first entry.
   uint64_t hash = hash_of(kind, text);
   Entry *e = find_slot(t, hash, kind, text);

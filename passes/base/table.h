@@ -14,6 +14,7 @@
 typedef struct Table Table;
 
 Table *table_new(Arena *a);
+Table *table_new_for(Arena *a, int n);                        // with capacity for n texts
 void *table_find(const Table *t, int kind, const char *text); // NULL: no such entry
 // Adds `what` under the name and returns NULL; if an entry exists, returns and keeps it.
 void *table_add(Table *t, int kind, const char *text, void *what);

@@ -232,7 +232,7 @@ Value *graph_find_role(const Graph *g, Role role, const char *label) {
 }
 
 Table *graph_params_by_label(const Graph *g, Arena *a) {
-  Table *t = table_new(a);
+  Table *t = table_new_for(a, g->n_params);
   for (int i = 0; i < g->n_params; i++)
     if (g->params[i]->label)
       table_add(t, (int)g->params[i]->role, g->params[i]->label, g->params[i]);

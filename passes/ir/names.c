@@ -4,8 +4,7 @@
 // the same sum over the values of the graph is equal, no name was set in another way, and each is
 // found: the verifier compares the sums, as a lookup of every value takes a tenth of its time.
 
-#include <string.h>
-
+#include "base/hash.h"
 #include "ir/graph.h"
 #include "ir/intern.h"
 
@@ -14,17 +13,7 @@ static Value erased;
 
 // The hash covers the graph: equal names of different graphs share the table.
 static uint64_t hash_of(const Graph *g, const char *name) {
-  uint64_t h = (uintptr_t)g, word;
-  size_t n = strlen(name);
-  for (; n >= sizeof word; n -= sizeof word, name += sizeof word) {
-    memcpy(&word, name, sizeof word);
-    h = hash_mix(h, word);
-    h ^= h >> 32;
-  }
-  word = 0;
-  memcpy(&word, name, n);
-  h = hash_mix(h, word);
-  return h ^ h >> 29;
+  return text_hash((uintptr_t)g, name);
 }
 
 // The slot of the value of this name, or the empty slot that ends the search.  Values of another

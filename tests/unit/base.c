@@ -188,6 +188,23 @@ static void a_quiet_diag_counts_and_says_nothing(void **state) {
 }
 
 // A name identifies one thing of each kind, and the first owner keeps it.
+static void a_table_with_capacity_grows_as_well(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  static const int capacity[] = {0, 1, 100, 1000};
+  for (int c = 0; c < 4; c++) {
+    Table *t = table_new_for(a, capacity[c]);
+    int of[500];
+    for (int i = 0; i < 500; i++)
+      assert_null(table_add(t, i % 2, str_format(a, "layer.%d.weight", i / 2), &of[i]));
+    for (int i = 0; i < 500; i++)
+      assert_ptr_equal(table_find(t, i % 2, str_format(a, "layer.%d.weight", i / 2)), &of[i]);
+    assert_null(table_find(t, 2, "layer.1.weight"));
+    assert_ptr_equal(table_add(t, 0, "layer.1.weight", &of[7]), &of[2]);
+  }
+  arena_free(a);
+}
+
 static void a_table_finds_what_thousands_of_names_stand_for(void **state) {
   (void)state;
   enum { N = 3000 };
@@ -250,6 +267,7 @@ TEST_GROUP(base) {
       cmocka_unit_test(a_buffer_grows_past_any_single_piece),
       cmocka_unit_test(a_vector_keeps_its_elements_when_it_grows),
       cmocka_unit_test(a_table_finds_what_thousands_of_names_stand_for),
+      cmocka_unit_test(a_table_with_capacity_grows_as_well),
       cmocka_unit_test(a_message_has_place_kind_and_text),
       cmocka_unit_test(a_derived_place_leads_back_to_the_model),
       cmocka_unit_test(a_quiet_diag_counts_and_says_nothing),
