@@ -36,14 +36,12 @@ const char *value_name(Arena *a, const Value *v) {
   return str_format(a, "%%%s", str_name(a, v->name));
 }
 
-// The text after the colon in ": f32[4,6] {P} at 4096".
-static const char *value_type_text(Arena *a, const Value *v) {
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, type_text(a, v->type));
-  if (v->layout) strbuf_addf(&b, " %s", layout_text(a, v->layout));
-  if (v->offset >= 0) strbuf_addf(&b, " at %" PRId64, v->offset);
-  if (v->slots) strbuf_addf(&b, " slots=%d:%" PRId64, v->slots, v->stride);
-  return b.at;
+// Adds the text after the colon in ": f32[4,6] {P} at 4096".
+static void add_value_type(StrBuf *b, const Value *v) {
+  strbuf_add(b, type_text(b->arena, v->type));
+  if (v->layout) strbuf_addf(b, " %s", layout_text(b->arena, v->layout));
+  if (v->offset >= 0) strbuf_addf(b, " at %" PRId64, v->offset);
+  if (v->slots) strbuf_addf(b, " slots=%d:%" PRId64, v->slots, v->stride);
 }
 
 // -- Ops -------------------------------------------------------------------------------------
@@ -107,15 +105,28 @@ const char *attr_text(Arena *a, const Op *op, const Attr *attr) {
   BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
 }
 
+// Adds a text and the name of a value: as value_name does, without a copy of it.
+static void add_named(StrBuf *b, const char *before, const Value *v) {
+  strbuf_add(b, before);
+  if (!v || !v->name) {
+    strbuf_add(b, value_name(b->arena, v));
+    return;
+  }
+  strbuf_add(b, "%");
+  strbuf_add(b, str_name(b->arena, v->name));
+}
+
+// The line of an op, without its comment.
 static Line op_line(Arena *a, const Op *op) {
   StrBuf what = {.arena = a}, type = {.arena = a};
   // "%y = linear %x, %w": results, name, callee, operands.
   for (int i = 0; i < op->n_out; i++)
-    strbuf_addf(&what, "%s%s", i ? ", " : "", value_name(a, op->out[i]));
-  strbuf_addf(&what, "%s%s", op->n_out ? " = " : "", op_info[op->kind].name);
+    add_named(&what, i ? ", " : "", op->out[i]);
+  strbuf_add(&what, op->n_out ? " = " : "");
+  strbuf_add(&what, op_info[op->kind].name);
   if (op->callee) strbuf_addf(&what, " @%s", str_name(a, op->callee->name));
   for (int i = 0; i < op->n_in; i++)
-    strbuf_addf(&what, "%s %s", i ? "," : "", value_name(a, op->in[i].value));
+    add_named(&what, i ? ", " : " ", op->in[i].value);
   // Attributes with default values are left out.
   int n_attrs;
   op_attr_specs(op->kind, &n_attrs);
@@ -123,8 +134,10 @@ static Line op_line(Arena *a, const Op *op) {
     if (!attr_is_default(&op->attrs[i]))
       strbuf_addf(&what, " %s=%s", op->attrs[i].name, attr_text(a, op, &op->attrs[i]));
   // The types of all results, with layout and offset.
-  for (int i = 0; i < op->n_out; i++)
-    strbuf_addf(&type, "%s%s", i ? ", " : ": ", value_type_text(a, op->out[i]));
+  for (int i = 0; i < op->n_out; i++) {
+    strbuf_add(&type, i ? ", " : ": ");
+    add_value_type(&type, op->out[i]);
+  }
   // " split=[k,-]": a letter per axis of its mesh, '-' if the op is replicated.
   const Mesh *mesh = op_mesh(op);
   int n_axes = mesh ? mesh->n_axes : 0;
@@ -149,12 +162,17 @@ static Line op_line(Arena *a, const Op *op) {
   if (op->segment)
     strbuf_addf(&type, " segment=%s", str_name(a, segment_name(op->graph, op->segment)));
   if (op->deferred) strbuf_add(&type, " deferred");
-  return (Line){what.at, type.at, loc_comment(a, op->loc)};
+  return (Line){what.at, type.at, NULL};
 }
 
 const char *op_text(const Op *op, Arena *a) {
   Line line = op_line(a, op);
-  return line.type ? str_format(a, "%s %s", line.what, line.type) : line.what;
+  if (!line.type) return line.what;
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, line.what);
+  strbuf_add(&b, " ");
+  strbuf_add(&b, line.type);
+  return b.at;
 }
 
 // -- Parameters and results ------------------------------------------------------------------
@@ -189,7 +207,8 @@ static void add_init(StrBuf *b, const Value *v) {
 
 static Line param_line(Arena *a, const Value *v, bool last) {
   StrBuf b = {.arena = a};
-  strbuf_addf(&b, "%s: %s", value_name(a, v), value_type_text(a, v));
+  strbuf_addf(&b, "%s: ", value_name(a, v));
+  add_value_type(&b, v);
   // Role, label and flags, in the order of the grammar.
   if (v->role != ROLE_none || v->label) strbuf_addf(&b, " %s", role_name[v->role]);
   if (v->label) strbuf_addf(&b, " %s", str_quoted(a, v->label));
@@ -253,8 +272,11 @@ static void add_graph(StrBuf *b, const Graph *g) {
 
   // The body has its own columns.
   lines.n = 0;
-  for_each_op(op, g)
-    vec_push(a, &lines, op_line(a, op));
+  for_each_op(op, g) {
+    Line line = op_line(a, op);
+    line.comment = loc_comment(a, op->loc);
+    vec_push(a, &lines, line);
+  }
   add_lines(b, lines.at, lines.n);
   // The results, aligned after the return.
   for (int i = 0; i < g->n_results; i++) {
