@@ -75,7 +75,7 @@ static uint64_t stamp_end(const Stamp *s) {
   return stamp_words(1, s->lane[0], s->lane[1]);
 }
 
-static uint64_t stamp_graph(const Graph *g) {
+static uint64_t stamp_graph(const Graph *g, bool *io_ordered) {
   Stamp s = {{1, 2}};
   stamp_bytes(&s, g, sizeof *g);
   if (g->schedule) stamp_schedule(&s, g->schedule);
@@ -83,8 +83,10 @@ static uint64_t stamp_graph(const Graph *g) {
     stamp_value(&s, g->params[i]);
   for (int i = 0; i < g->n_results; i++)
     stamp_bytes(&s, g->results[i], sizeof *g->results[i]);
-  for_each_op(op, g)
+  for_each_op(op, g) {
     stamp_op(&s, op);
+    *io_ordered |= g->entry && op->order;
+  }
   return stamp_end(&s);
 }
 
@@ -99,7 +101,7 @@ bool module_stamp(const Module *m, Arena *a, ModuleStamp *out) {
   }
   out->module = stamp_end(&s);
   for_each_graph(g, m) {
-    GraphStamp of = {g, g->entry, stamp_graph(g)};
+    GraphStamp of = {g, g->entry, stamp_graph(g, &out->ordered)};
     vec_push(a, &out->graph, of);
   }
   out->known = true;

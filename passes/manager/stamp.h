@@ -22,6 +22,7 @@ typedef struct GraphStamp {
 
 typedef struct ModuleStamp {
   bool known;
+  bool ordered;          // whether any op of an entry graph has an order
   uint64_t module;       // of the module and its meshes
   Vec(GraphStamp) graph; // in the order of the module
 } ModuleStamp;
