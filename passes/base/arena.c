@@ -3,9 +3,10 @@
 //     chunk   [ block ][ block ][ not yet handed out ...  ]
 //                                ^ used                   ^ size
 //
-// Chunks come zeroed from calloc, so blocks are zeroed.  A block larger than the next chunk gets a
-// chunk of its own size.  Under AddressSanitizer the unallocated bytes are poisoned, and so is a
-// gap after every block, so that an overrun is detected.
+// Chunks come zeroed from calloc, so blocks are zeroed.  The first block begins a line of the
+// cache, and so do all blocks in an arena of structs of one or two lines.  A block larger than the
+// next chunk gets a chunk of its own size.  Under AddressSanitizer the unallocated bytes are
+// poisoned, and so is a gap after every block, so that an overrun is detected.
 
 #include "base/arena.h"
 
@@ -23,7 +24,7 @@ enum { GAP = 16 };
 enum { GAP = 0 };
 #endif
 
-enum { ALIGN = 16, FIRST_CHUNK = 4 << 10, LARGEST_CHUNK = 4 << 20 };
+enum { ALIGN = 16, LINE = 64, FIRST_CHUNK = 4 << 10, LARGEST_CHUNK = 4 << 20 };
 
 typedef struct Chunk {
   struct Chunk *next; // the previous chunk
@@ -80,12 +81,13 @@ void *arena_alloc(Arena *a, size_t size) {
   // The rest of the newest chunk is too small: a new one.
   if (!c || c->size - c->used < step) {
     size_t chunk = step > a->next_size ? step : a->next_size;
-    c = zeroed(sizeof *c + chunk);
-    c->size = chunk;
+    c = zeroed(sizeof *c + chunk + LINE);
+    c->used = -(uintptr_t)c->bytes & (LINE - 1);
+    c->size = chunk + LINE;
     c->next = a->chunks;
     a->chunks = c;
     if (a->next_size < LARGEST_CHUNK) a->next_size *= 2;
-    ASAN_POISON_MEMORY_REGION(c->bytes, chunk);
+    ASAN_POISON_MEMORY_REGION(c->bytes, c->size);
   }
   void *block = c->bytes + c->used;
   c->used += step;

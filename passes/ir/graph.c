@@ -10,6 +10,9 @@
 #include "ir/intern.h"
 #include "ir/model_values.h"
 
+_Static_assert(sizeof(void *) > 8 || (sizeof(Op) <= 128 && sizeof(Value) <= 128),
+               "an op and a value have at most two lines of a cache each");
+
 const char *const role_name[N_ROLES] = {
 #define ROLE(name, lasts, means) #name,
 #include "ir/roles.def"

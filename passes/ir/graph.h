@@ -122,20 +122,21 @@ typedef enum Role {
 
 extern const char *const role_name[N_ROLES];
 
+// An op and a value have at most two lines of a cache each (arena.c): passes walk over all of them.
 struct Value {
   uint32_t id;      // dense in its graph; side tables are indexed by it
+  int index;        // of the result of `def`, or of the parameter
   const char *name; // printed as %name, or as %id if NULL; unique in its graph
   const Type *type;
   const Layout *layout; // NULL before PHASE_sharded
   Graph *graph;
   Op *def;        // NULL for a parameter
-  int index;      // of the result of `def`, or of the parameter
   Use *uses;      // the operands and results that read this value, newest first
   int64_t offset; // of the first byte in the slab; -1: none, or before PHASE_planned
   // For values with several live slices (schedule.h): the number of slots, each `stride` bytes
   // after the previous one.  0: one offset for all slices.
-  int slots;
   int64_t stride;
+  int slots;
   // Parameters only, from here on.
   Role role;
   const char *label; // the name for users: of the ONNX tensor, of the scalar, of a copy's weight

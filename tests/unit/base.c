@@ -29,6 +29,17 @@ static void arena_blocks_are_zeroed_aligned_and_apart(void **state) {
   arena_free(NULL);
 }
 
+static void arena_chunks_begin_at_a_line_of_the_cache(void **state) {
+  (void)state;
+  for (size_t size = 16; size < (16 << 20); size *= 4) {
+    Arena *a = arena_new();
+    assert_int_equal((uintptr_t)arena_alloc(a, size) % 64, 0);
+    // A block that is larger than the rest of the chunk has a chunk of its own.
+    assert_int_equal((uintptr_t)arena_alloc(a, 2 * size + 8192) % 64, 0);
+    arena_free(a);
+  }
+}
+
 static void arena_counts_what_was_asked_for(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -259,6 +270,7 @@ static void text_for_a_terminal_is_harmless_utf_8(void **state) {
 TEST_GROUP(base) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(arena_blocks_are_zeroed_aligned_and_apart),
+      cmocka_unit_test(arena_chunks_begin_at_a_line_of_the_cache),
       cmocka_unit_test(arena_counts_what_was_asked_for),
       cmocka_unit_test(shared_bytes_outlive_their_first_arena),
       cmocka_unit_test(strings_are_formatted_and_compared),
