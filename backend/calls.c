@@ -648,7 +648,7 @@ static bool add_op(Writer *w, Op *op) {
              op_comment(w, op));
     return true;
   }
-  if (op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_wait) {
+  if (op_starts_copy(op) || op->kind == OP_swap_wait) {
     // Copies have numbers: the runtime has an event for each copy in flight.
     const Op *starts = op->kind == OP_swap_wait ? op->in[0].value->def : op;
     if (op == starts) w->copy[op->id] = w->n_copies++;

@@ -96,8 +96,7 @@ static void add_uses(Tables *t, const GraphCode *code) {
     bool is_wait = seen[op->id]++ > 0;
     if (!is_wait) first[op->id] = i;
     int of = first[op->id];
-    bool starts =
-        !is_wait && (calls[op->id] > 1 || op->kind == OP_swap_out || op->kind == OP_swap_in);
+    bool starts = !is_wait && (calls[op->id] > 1 || op_starts_copy(op));
     // The operands of a wait for a copy are the copy and its source.
     for (int k = 0; !is_wait && op->kind != OP_swap_wait && k < op->n_in; k++) {
       Value *v = op->in[k].value;
@@ -108,7 +107,7 @@ static void add_uses(Tables *t, const GraphCode *code) {
       if (is_listed(t, v) || !by || !seen[by->id]) continue;
       add_row(t, i, of, number, -1 - first[by->id], false);
     }
-    bool late = op_traits(op) & ACCUMULATES;
+    bool late = (op_traits(op) & ACCUMULATES) || op_waits_for_sum(op);
     for (int k = 0; !starts && k < op->n_out; k++) {
       const char *number = repeats_operand(t->p->arena, op, -k - 1);
       add_use(t, i, of, number, op->out[k], late);

@@ -420,6 +420,9 @@ int nnrt_wait(NnrtRank *r, const void *y);
 // flight has.
 int nnrt_swap_out(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes);
 int nnrt_swap_out_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes);
+// Adds f32 to the sum in host memory; the first micro-batch of a step copies them there.
+int nnrt_swap_out_accumulate(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes);
+int nnrt_swap_out_accumulate_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes);
 int nnrt_swap_in(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes);
 int nnrt_swap_in_wait(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes);
 // A move of the program, of elements of this width, or of a sum.  x is NULL on ranks that only

@@ -67,7 +67,8 @@ static bool decide_when(Run *r) {
   const bool *update = r->g->module->phase >= PHASE_local ? graph_update_ops(r->g, r->once) : NULL;
   for_each_op(op, r->g) {
     bool per_slice = op_info[op->kind].traits & ACCUMULATES, after = update && update[op->id];
-    for (int i = 0; i < op->n_in; i++) {
+    // The end of a copy of a sum only lets its term go.
+    for (int i = 0; i < (op_waits_for_sum(op) ? 1 : op->n_in); i++) {
       uint8_t when = when_defined(r, op->in[i].value);
       per_slice |= when == PER_SLICE || sliced(r, op->in[i].value);
       after |= when == AFTER;

@@ -187,8 +187,8 @@ static bool want_uses(Uses *u) {
       use.value = -first[by->id];
       if (!want_use(u, &use, false)) return false;
     }
-    bool starts = !is_wait && (waited[op->id] || op->kind == OP_swap_out || op->kind == OP_swap_in);
-    bool late = op_traits(op) & ACCUMULATES;
+    bool starts = !is_wait && (waited[op->id] || op_starts_copy(op));
+    bool late = (op_traits(op) & ACCUMULATES) || op_waits_for_sum(op);
     for (int k = 0; !starts && k < op->n_out; k++) {
       use.number = -k - 1;
       if (!want_listed(u, use, op->out[k], late, &listed)) return false;

@@ -561,8 +561,8 @@ static bool replay_op(Replay *r, const Op *op, bool in_loop) {
   c->op = op;
   if (op->kind == OP_loop) return replay_loop(r, at, op, in_loop);
   if (op->kind == OP_constant) return want_constant_copy(r, at, op->out[0]);
-  // The first slice of a step starts a sum at 0.
-  if (op_info[op->kind].traits & ACCUMULATES)
+  // The first slice of a step starts a sum at 0, or copies it to host memory.
+  if ((op_info[op->kind].traits & ACCUMULATES) && !op_starts_copy(op))
     if (!want(c, at, "if (r->micro == 0) nnrt_zero(") ||
         !want_place(c, at, op->out[0], "the sum") || !want(c, at, ",") ||
         !want_int(c, at, type_bytes(op->out[0]->type), "the number of bytes") || !want(c, at, ");"))
@@ -571,7 +571,7 @@ static bool replay_op(Replay *r, const Op *op, bool in_loop) {
   if (op->kind == OP_multi_tensor && !replay_tensors(r, op)) return false;
   if (!want_run(r, at, op, 0)) return false;
   if (copies) return want_copy(r, at, op->out[0], op->in[0].value, "));");
-  if (op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_wait)
+  if (op_starts_copy(op) || op->kind == OP_swap_wait)
     return want_swap(r, at, op) && want(c, at, ");");
   if (!want_call(c, at, op, r->code) || !want(c, at, ");")) return false;
   if (op_is_async(op)) {

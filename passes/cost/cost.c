@@ -44,6 +44,10 @@ double work_seconds(const Cluster *c, const OpWork *w, const Cut *cut) {
   return work_seconds_on(&least, w, cut);
 }
 
+int64_t op_copy_bytes(const Op *op) {
+  return type_bytes(op->out[0]->type) * (op->kind == OP_swap_out_accumulate ? 2 : 1);
+}
+
 double op_seconds_on(const Device *d, const Op *op) {
   OpWork w = op_work_alone(op);
   return work_seconds_on(d, &w, NULL);

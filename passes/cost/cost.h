@@ -44,6 +44,8 @@ static inline double moving_seconds(const Cluster *c, double bytes, double n) {
   return fmax(bytes / c->memory_speed, n * c->dispatch) + n * c->launch;
 }
 double work_seconds(const Cluster *c, const OpWork *w, const Cut *cut);
+// The bytes that the start of a copy to or from host memory moves. A sum there is read, too.
+int64_t op_copy_bytes(const Op *op);
 // The seconds of the op with its own types.
 double op_seconds_on(const Device *d, const Op *op);
 double op_seconds(const Cluster *c, const Op *op);

@@ -110,13 +110,12 @@ bool price_terms(const Module *m, const Cluster *c, int device, Arena *a, PriceT
       continue;
     // A deferred op runs once, in the first slice of the next step.
     int64_t count = part[op->id] == STEP_micro && !op->deferred ? module_slices(m) : 1;
-    if (op->kind == OP_swap_out || op->kind == OP_swap_in)
+    if (op_starts_copy(op)) {
+      double bytes = (double)count * (double)op_copy_bytes(op);
       add_term(a, out,
-               &(PriceTerm){"copies", "host", .count = count,
-                            .bytes = (double)count * (double)type_bytes(op->out[0]->type),
-                            .seconds = (double)count * (double)type_bytes(op->out[0]->type) /
-                                       (is.host > 0 ? is.host : is.memory_speed)});
-    else if (!(op_info[op->kind].traits & VIEW))
+               &(PriceTerm){"copies", "host", .count = count, .bytes = bytes,
+                            .seconds = bytes / (is.host > 0 ? is.host : is.memory_speed)});
+    } else if (!(op_info[op->kind].traits & VIEW))
       add_kernel(a, out, &is, op, count);
   }
   Collectives list = {0};

@@ -180,10 +180,20 @@ static double host_speed(const StepState *s, const Device *d) {
   return s->c->host_node > 0 ? fmin(speed, s->c->host_node / s->in_node) : speed;
 }
 
+// Whether the copy is that of a weight or state for its update, and not of a gradient.
+static bool copies_persistent(const Op *op) {
+  if (op->part != PART_update || op->kind == OP_swap_out_accumulate) return false;
+  if (op->kind == OP_swap_in) return !op->in[0].value->def;
+  const Op *wait = op->out[0]->uses->user;
+  for_each_use(u, wait->out[0])
+    if (!u->user) return true;
+  return false;
+}
+
 // The seconds of a copy to or from host memory.
 static double swap_seconds(const StepState *s, const Device *d, const Op *op) {
   double bytes = (double)type_bytes(op->out[0]->type), speed = host_speed(s, d);
-  if (!s->c->host_update || op->part != PART_update) return bytes / speed;
+  if (!s->c->host_update || !copies_persistent(op)) return (double)op_copy_bytes(op) / speed;
   // The host updates the offloaded states itself (ZeRO-Offload): they do not move.  For each weight
   // its gradient comes in 16 bits and its new value goes back.
   if (op->kind == OP_swap_out) return 0;
@@ -280,7 +290,7 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
       // device's link to the host; a swap_wait takes no time.
       if (i && s->class_at[k].kind == s->class_at[e.on->at[0]].kind)
         computes[k] = computes[e.on->at[0]];
-      else if (op_swaps(op))
+      else if (op_starts_copy(op))
         computes[k] = swap_seconds(s, d, op);
       else if (op->kind != OP_swap_wait)
         computes[k] = op_seconds_on(d, op) + fetch_seconds(s, d, op);
@@ -289,9 +299,9 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
     e.computes = computes;
   }
   if (op->kind == OP_swap_wait) e.starts = s->event_of[op->in[0].value->def->id];
-  if (op_swaps(op)) s->event_of[op->id] = s->events.n;
+  if (op_starts_copy(op)) s->event_of[op->id] = s->events.n;
   // Events without any effect on a clock are left out.
-  if (e.seconds > 0 || e.n_waits || op_swaps(op) || op->kind == OP_swap_wait)
+  if (e.seconds > 0 || e.n_waits || op_starts_copy(op) || op->kind == OP_swap_wait)
     vec_push(s->a, &s->events, e);
 }
 

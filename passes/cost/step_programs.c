@@ -96,7 +96,7 @@ static void add_op(StepState *s, Program *of_class, int event) {
       }
   } else if (e->computes) {
     // A swap_wait waits for the copy of its swap.
-    Step step = {.what = op_swaps(e->op) ? DO_copy : DO_compute, .event = event};
+    Step step = {.what = op_starts_copy(e->op) ? DO_copy : DO_compute, .event = event};
     if (e->op->kind == OP_swap_wait) step = (Step){.what = DO_copied, .event = e->starts};
     for (int i = 0; i < e->on->n; i++)
       add_step(s, &of_class[e->on->at[i]], step);

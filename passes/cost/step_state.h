@@ -152,9 +152,6 @@ typedef struct StepState {
 } StepState;
 
 // step_events.c
-static inline bool op_swaps(const Op *op) {
-  return op->kind == OP_swap_out || op->kind == OP_swap_in;
-}
 // Whether the step goes on beside a transfer, up to the first reader of its result.
 static inline bool step_overlaps(const StepState *s, const Op *op) {
   return (op_overlaps(op, s->target) && !s->c->blocking) || gathers_ahead(s->c, op);

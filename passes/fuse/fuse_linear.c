@@ -261,6 +261,11 @@ static bool adds_up(const Value *v) {
   return op->kind == OP_linear_back_w || op->kind == OP_linear_back_w_bias;
 }
 
+// Whether the op accumulates, and not in host memory (offload_gradients.c).
+static bool adds_on_device(const Op *op) {
+  return op->kind == OP_accumulate && !op->offload_group;
+}
+
 // Whether the value is a sum of values that add up, each of the same layout.
 static bool is_sum_of_terms(const Value *v) {
   const Op *add = made_by(v, OP_add);
@@ -344,10 +349,10 @@ bool pass_fuse_linear(Module *m, const PassOptions *o, Diag *d) {
         if (op->kind == OP_linear_back_w) fuse_sum(&f, op);
       drop_dead(f.g);
       for_each_op_safe(op, f.g)
-        if (op->kind == OP_accumulate) split_sum(&f, op);
+        if (adds_on_device(op)) split_sum(&f, op);
       drop_dead(f.g);
       for_each_op_safe(op, f.g)
-        if (op->kind == OP_accumulate) fuse_accumulate(&f, op);
+        if (adds_on_device(op)) fuse_accumulate(&f, op);
     }
   }
   opt_stat(o, f.n_biases, "biases");

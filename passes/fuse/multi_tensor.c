@@ -17,10 +17,10 @@
 // clipping. They must have the same attributes and types, and run equally often: once per step, or
 // for every micro-batch.
 //
-// The operands of a batch in host memory (offload.c) are on the device together. So a batch has no
-// more bytes of them than the largest member alone. With early updates (optimizer_in_backward.c)
-// the same limit holds for the gradients of updates and of sums of squares: those of a batch are
-// live until the last one is ready.
+// The operands of a batch in host memory (offload.c, offload_gradients.c) are on the device
+// together. So a batch has no more bytes of them than the largest member alone. With early updates
+// (optimizer_in_backward.c) the same limit holds for the gradients of updates and of sums of
+// squares: those of a batch are live until the last one is ready.
 //
 // A cast to 16 bits of a result of an op of trait NARROWS is done in the same launch (see
 // keep_casts.c). In the body it follows its op:
@@ -38,6 +38,7 @@
 #include "base/vec.h"
 #include "ir/analysis/place.h"
 #include "ir/op.h"
+#include "memory/offload_gradients.h"
 #include "pass.h"
 
 typedef Vec(Op *) Ops;
@@ -80,7 +81,8 @@ typedef struct Levels {
 static int64_t bytes_away(const Op *op) {
   int64_t bytes = 0;
   for (int i = 0; i < op->n_in; i++)
-    if (value_on_host(op->in[i].value)) bytes += type_bytes(op->in[i].value->type);
+    if (value_on_host(op->in[i].value) || gradient_on_host(op->in[i].value))
+      bytes += type_bytes(op->in[i].value->type);
   return bytes;
 }
 

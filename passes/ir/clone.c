@@ -84,6 +84,7 @@ static void clone_param(Clone *c, const Value *v, Graph *g, Value **map) {
   copy->whole = v->whole;
   copy->train = v->train;
   copy->host = v->host;
+  copy->host_gradient = v->host_gradient;
   copy->each_slice = v->each_slice;
   // Initial contents: a copy in the same module shares the bytes.
   if (v->init) {

@@ -147,6 +147,9 @@ struct Value {
   bool whole; // of an input: each step reads all of it; dimension 0 of other inputs is the batch
   bool train; // of a weight: autodiff gives it a gradient and an update
   bool host;  // of a weight or state: resident in host memory between steps (offload.c)
+  // Of a weight, up to host_gradients: the sum of its gradients over micro-batches is in host
+  // memory (offload_gradients.c).
+  bool host_gradient;
   // Of persistent state: updated in every time slice, and the next slice to begin reads the new
   // value (versions.h).  Otherwise updated after the last slice, for the next step.
   bool each_slice;
@@ -210,7 +213,7 @@ typedef struct Origin {
   int recompute_group;
   bool by_piece; // with `recompute_group`: one piece at a time
   // Forward: the list of ops, from 1, with results in host memory between forward and backward
-  // (swap.c).  0: none.
+  // (swap.c).  Of an `accumulate`: 1 if its sum is in host memory (offload_gradients.c).  0: none.
   int offload_group;
 } Origin;
 

@@ -195,6 +195,14 @@ bool value_accumulates(const Value *v) {
   return v->def && v->index == 0 && (op_info[v->def->kind].traits & ACCUMULATES);
 }
 
+bool op_starts_copy(const Op *op) {
+  return op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_out_accumulate;
+}
+
+bool op_waits_for_sum(const Op *op) {
+  return op->kind == OP_swap_wait && value_accumulates(op->in[0].value);
+}
+
 bool from_row(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, op_info[op->kind].dims, d);
 }

@@ -155,6 +155,11 @@ bool multi_tensor_narrows(const Op *op);
 // Whether the value accumulates over the time slices, and is complete after the last: result 0 of
 // an op of ACCUMULATES.
 bool value_accumulates(const Value *v);
+// Whether the op starts a copy to host memory or back, which a swap_wait completes.
+bool op_starts_copy(const Op *op);
+// Whether the op is the swap_wait of a sum over the time slices in host memory.  It runs in every
+// slice, and its result is the sum, complete after the last.
+bool op_waits_for_sum(const Op *op);
 // Adds a note to an error: the location of an operand.
 void op_note_operand(const Op *op, int i, Diag *d);
 

@@ -6,7 +6,7 @@
 //     mesh      = "mesh" @NAME "devices=" devices "(" axis {"," axis} ")"
 //     axis      = WORD "=" NUMBER [":" "time"]
 //     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] {run} "}"
-//     param     = %NAME ":" type [role [STRING] ["as" type]] ["whole"] ["train"] ["host"]
+//     param     = %NAME ":" type [role [STRING] ["as" type]] ["whole"] ["train"] ["host"] ["host_gradient"]
 //                 ["each_slice"] [init]
 //     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
 //                 ["as" dtype]
@@ -137,6 +137,7 @@ static bool parse_param(Parser *p) {
   v->whole = parser_accept(p, "whole");
   v->train = parser_accept(p, "train");
   v->host = parser_accept(p, "host");
+  v->host_gradient = parser_accept(p, "host_gradient");
   v->each_slice = parser_accept(p, "each_slice");
   if ((token_is(parser_peek(p), "@") || token_is(parser_peek(p), "=")) && !parse_init(p, v))
     return false;

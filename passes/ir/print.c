@@ -216,6 +216,7 @@ static Line param_line(Arena *a, const Value *v, bool last) {
   if (v->whole) strbuf_add(&b, " whole");
   if (v->train) strbuf_add(&b, " train");
   if (v->host) strbuf_add(&b, " host");
+  if (v->host_gradient) strbuf_add(&b, " host_gradient");
   if (v->each_slice) strbuf_add(&b, " each_slice");
   if (v->init) add_init(&b, v);
   if (!last) strbuf_add(&b, ",");

@@ -270,7 +270,7 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
   // Flags flow from readers to producers. An op that waits for other ranks cannot be deferred.
   for (const Op *op = c.g->last; op; op = op->prev) {
     int leads = leads_on(&c, op);
-    bool swaps = op->kind == OP_swap_in || op->kind == OP_swap_out || op->kind == OP_swap_wait;
+    bool swaps = op_starts_copy(op) || op->kind == OP_swap_wait;
     bool waits = op_meets_others(op) && (op->kind != OP_all_reduce || (leads & TO_update));
     if (op->part != PART_update || swaps || waits) leads |= TO_else;
     c.leads[op->id] = leads;

@@ -570,7 +570,8 @@ static void prove_reshard(Proof *p, const Op *op) {
   const Value *v = op->in[0].value;
   Meaning *out = meaning(p, op->out[0]);
   *out = *meaning(p, v);
-  if (op->kind == OP_all_reduce || op->kind == OP_accumulate) return;
+  if (op->kind == OP_all_reduce || op->kind == OP_accumulate || op->kind == OP_swap_out_accumulate)
+    return;
   out->bucket = NULL;
   if (is_bucket(p, v))
     prove_error(p, op->loc, "%s: operand 0 is a bucket of %d values, which can only be added up",

@@ -26,6 +26,19 @@ int nnrt_swap_out_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t
   return copy_now(r, TRACE_out, nnrt_trace_said(r, copy), host, x, bytes);
 }
 
+int nnrt_swap_out_accumulate(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes) {
+  return nnrt_swap_out(r, copy, host, x, bytes);
+}
+
+int nnrt_swap_out_accumulate_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes) {
+  TraceOf of = nnrt_trace_said(r, copy);
+  if (r->micro == 0) return copy_now(r, TRACE_out, of, host, x, bytes);
+  double begun = r->trace ? nnrt_now_us() : 0;
+  int code = nnrt_accumulate_f32(host, x, bytes / (int64_t)sizeof(float));
+  if (r->trace) nnrt_trace_host(r, TRACE_out, of, begun, nnrt_now_us());
+  return code;
+}
+
 int nnrt_swap_in(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes) {
   (void)copy;
   nnrt_trace_elsewhere(r);

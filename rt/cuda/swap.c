@@ -4,7 +4,8 @@
 //     out              └─ copy ─────────┘                      earlier work of the stream is done
 //     in                                                       wait: the stream waits for the copy
 //
-// Weights and states that are resident in host memory use the same pinned memory.
+// Weights, states and sums of gradients that are resident in host memory use the same pinned
+// memory.
 //
 // There is a stream per direction, since a GPU has a copy engine for each.  A copy is complete when
 // its event is, and the compute stream waits for the event in the position of the swap_wait.  Start
@@ -41,8 +42,19 @@ void nnrt_gpu_swaps_close(NnrtRank *r) {
   free(s->event);
 }
 
+// Adds f32 on the device to a sum in host memory, in stream `out`. The kernel reads and writes
+// pinned memory itself, so the sum needs no memory on the device.
+static int add_to_host(NnrtRank *r, void *to, const void *from, int64_t bytes) {
+  NnrtDevice *d = r->device;
+  cudaStream_t compute = d->gpu.stream;
+  d->gpu.stream = d->swaps.stream[0];
+  int code = nnrt_accumulate_f32(to, from, bytes / (int64_t)sizeof(float));
+  d->gpu.stream = compute;
+  return code;
+}
+
 static int start(NnrtRank *r, int copy, void *to, const void *from, int64_t bytes,
-                 enum cudaMemcpyKind kind) {
+                 enum cudaMemcpyKind kind, bool adds) {
   Swaps *s = &r->device->swaps;
   bool in = kind == cudaMemcpyHostToDevice;
   cudaStream_t stream = s->stream[in];
@@ -64,8 +76,9 @@ static int start(NnrtRank *r, int copy, void *to, const void *from, int64_t byte
   if (!code) code = nnrt_cuda(cudaStreamWaitEvent(stream, event, 0), "beginning a copy");
   int64_t begun = r->trace && !code ? nnrt_gpu_mark(r, stream) : 0;
   if (!code)
-    code = nnrt_cuda(cudaMemcpyAsync(to, from, (size_t)bytes, kind, stream),
-                     "copying to or from host memory");
+    code = adds ? add_to_host(r, to, from, bytes)
+                : nnrt_cuda(cudaMemcpyAsync(to, from, (size_t)bytes, kind, stream),
+                            "copying to or from host memory");
   if (r->trace && !code) {
     nnrt_trace_elsewhere(r);
     nnrt_trace_device(r, in ? TRACE_in : TRACE_out, nnrt_trace_of(r), begun,
@@ -80,7 +93,7 @@ static int wait(NnrtRank *r, int copy) {
 }
 
 int nnrt_swap_out(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes) {
-  return start(r, copy, host, x, bytes, cudaMemcpyDeviceToHost);
+  return start(r, copy, host, x, bytes, cudaMemcpyDeviceToHost, false);
 }
 
 int nnrt_swap_out_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes) {
@@ -88,8 +101,17 @@ int nnrt_swap_out_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t
   return wait(r, copy);
 }
 
+int nnrt_swap_out_accumulate(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes) {
+  return start(r, copy, host, x, bytes, cudaMemcpyDeviceToHost, r->micro > 0);
+}
+
+int nnrt_swap_out_accumulate_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes) {
+  (void)host, (void)x, (void)bytes;
+  return wait(r, copy);
+}
+
 int nnrt_swap_in(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes) {
-  return start(r, copy, y, host, bytes, cudaMemcpyHostToDevice);
+  return start(r, copy, y, host, bytes, cudaMemcpyHostToDevice, false);
 }
 
 int nnrt_swap_in_wait(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes) {

@@ -43,7 +43,8 @@ def generated(kernels):
         names |= set(re.findall(r"nnrt_\w+", (ROOT / header).read_text()))
     moves = {name.removeprefix("nnrt_move_") for name in kernels if name.startswith("nnrt_move_")}
     names |= {f"nnrt_move_{half}_{kind}" for half in ("start", "wait") for kind in moves}
-    return names | {f"nnrt_{copy}{wait}" for copy in ("swap_in", "swap_out") for wait in ("", "_wait")}
+    copies = "swap_in", "swap_out", "swap_out_accumulate"
+    return names | {f"nnrt_{copy}{wait}" for copy in copies for wait in ("", "_wait")}
 
 
 def main(table, common, *archives):

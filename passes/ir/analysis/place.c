@@ -102,7 +102,8 @@ Value *view_root(Value *v, int64_t *bytes) {
 bool value_on_host(const Value *v) {
   while (v->def && (op_info[v->def->kind].traits & VIEW))
     v = v->def->in[0].value;
-  return v->def ? v->def->kind == OP_swap_out : v->host;
+  if (!v->def) return v->host;
+  return v->def->kind == OP_swap_out || v->def->kind == OP_swap_out_accumulate;
 }
 
 // -- Devices -----------------------------------------------------------------------------------
@@ -301,13 +302,16 @@ static bool only_updates(const Op *op, const bool *steady) {
   return true;
 }
 
-// An accumulation over time runs in every micro-batch, regardless of the uses of its sum.
+// An accumulation over time runs in every micro-batch, regardless of the uses of its sum, and so
+// does the end of its copy to host memory.
 static bool starts_update(const Op *op, const bool *steady, const bool *each_slice,
                           const bool *makes) {
   if (op->deferred) return true;
-  if (op_info[op->kind].traits & ACCUMULATES) return false;
-  for (int i = 0; i < op->n_in; i++)
-    if (value_accumulates(op->in[i].value)) return true;
+  if ((op_info[op->kind].traits & ACCUMULATES) || op_waits_for_sum(op)) return false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (value_accumulates(v) || (v->def && op_waits_for_sum(v->def))) return true;
+  }
   return !each_slice[op->id] && (makes[op->id] || only_updates(op, steady));
 }
 

@@ -24,8 +24,8 @@
 // memory, so they may have the same offset; the slab of a device ends with the last value of its
 // meshes.
 //
-// Results of swap_out, views of them, and parameters marked `host` are in host memory: their
-// offsets are of a slab of their own.
+// Results of swap_out and swap_out_accumulate, views of them, and parameters marked `host` are in
+// host memory: their offsets are of a slab of their own.
 
 #ifndef IR_PLACE_H
 #define IR_PLACE_H

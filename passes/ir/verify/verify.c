@@ -75,11 +75,13 @@
 //
 // If values are offloaded to host memory (verify_swap.c):
 //
-//   21  swap_out, swap_in and swap_wait exist from local on only.  The one reader of each of the first
-//       two is a swap_wait in the same segment, which also reads the source, so that this stays live
-//       until the copy is complete.  Values in host memory, once waited for, are read by swap_in
-//       alone, and swap_in reads no others.  The same holds of parameters in host memory from planned
-//       on: only weights and states are, and so are their updates.
+//   21  swap_out, swap_out_accumulate, swap_in and swap_wait exist from local on only.  The one reader
+//       of each of the first three is a swap_wait in the same segment, which also reads the source, so
+//       that this stays live until the copy is complete.  Values in host memory, once waited for, are
+//       read by swap_in alone, and swap_in reads no others.  The same holds of parameters in host
+//       memory from planned on: only weights and states are, and so are their updates.  A
+//       swap_out_accumulate is of f32, its swap_wait is read after the last slice alone (12), and has
+//       the layout of the sum.
 //
 // If weights are updated in every slice (versions.h):
 //
@@ -239,7 +241,7 @@ static void add_features(Walk *w, const Op *op) {
   for (int i = 0; i < MAX_AXES; i++)
     has->splits |= op->split[i] != 0;
   has->shares |= (op_info[op->kind].traits & (COMM | ACCUMULATES)) != 0;
-  has->host |= op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_wait;
+  has->host |= op_starts_copy(op) || op->kind == OP_swap_wait;
   has->deferred |= op->deferred;
   has->loops |= op->kind == OP_loop;
 }

@@ -55,6 +55,9 @@ static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
   if (v->host && v->role != ROLE_weight && v->role != ROLE_state)
     return diag_error(d, v->loc, "'%s' is no weight and no state, and cannot be in host memory",
                       value_text(a, v));
+  if (v->host_gradient && v->role != ROLE_weight)
+    return diag_error(d, v->loc, "'%s' is no weight, and has no gradient for host memory",
+                      value_text(a, v));
   if (v->role == ROLE_scalar && v->type->ndim != 0)
     return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", value_text(a, v),
                       type_text(a, v->type));

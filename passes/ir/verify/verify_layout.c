@@ -259,6 +259,10 @@ static bool check_op(const Op *op, bool local, Arena *a, Diag *d) {
         return wrong(op->out[0], "has not the layout of its collective's result", d);
     return true;
   }
+  // The end of the copy of a sum: its operand 1 is the term, a partial sum along time.
+  if (local && op_waits_for_sum(op))
+    return op->out[0]->layout == op->in[0].value->layout ||
+           wrong(op->out[0], "has not the layout of the sum that it waits for", d);
   // A bucket has the layout of all its members, and an unpacked member that of the bucket.
   if (local && (op->kind == OP_pack || op->kind == OP_unpack)) {
     for (int i = 0; i < op->n_in; i++)
@@ -358,7 +362,8 @@ static bool check_time(const Graph *g, Diag *d) {
       late[op->out[i]->id] = reads || update[op->id] || value_accumulates(op->out[i]);
       runs_per_slice |= per_slice(op->out[i]);
     }
-    if (reads && runs_per_slice)
+    // The end of a copy of the sum reads the term of its slice, and lets it go.
+    if (reads && runs_per_slice && !op_waits_for_sum(op))
       ok = diag_error(d, op->loc, "%s: reads a sum over slices of time in every slice",
                       op_info[op->kind].name);
   }

@@ -16,10 +16,6 @@
 #include "ir/op.h"
 #include "verify.h"
 
-static bool starts_copy(const Op *op) {
-  return op->kind == OP_swap_out || op->kind == OP_swap_in;
-}
-
 // Whether the value, or the root of its view, is in host memory, so that only copies may read it.
 static bool is_away(Value *v) {
   int64_t skip;
@@ -32,10 +28,10 @@ static bool check_op(const Op *op, Diag *d) {
   const char *name = op_info[op->kind].name;
   bool waits = op->kind == OP_swap_wait;
   const Op *starts = waits ? op->in[0].value->def : NULL;
-  if ((starts_copy(op) || waits) && op->graph->entry && op->graph->module->phase < PHASE_local)
+  if ((op_starts_copy(op) || waits) && op->graph->entry && op->graph->module->phase < PHASE_local)
     return diag_error(d, op->loc, "%s is there from phase local on only", name);
   // The start of a copy: one reader, which waits for it, and a source on the right side.
-  if (starts_copy(op)) {
+  if (op_starts_copy(op)) {
     const Use *use = op->out[0]->uses;
     if (!use || use->next || !use->user || use->user->kind != OP_swap_wait || use->index != 0)
       return diag_error(d, op->loc, "%s: one swap_wait must read its result, and nothing else",
@@ -45,18 +41,22 @@ static bool check_op(const Op *op, Diag *d) {
     bool host = value_on_host(op->in[0].value);
     if (op->kind == OP_swap_in && !host)
       return diag_error(d, op->loc, "swap_in: its operand is not in host memory");
-    if (op->kind == OP_swap_out && host)
-      return diag_error(d, op->loc, "swap_out: its operand is in host memory already");
+    if (op->kind != OP_swap_in && host)
+      return diag_error(d, op->loc, "%s: its operand is in host memory already", name);
+    // Ranks have a kernel for sums of f32 alone.
+    if (op->kind == OP_swap_out_accumulate && op->out[0]->type->dtype != DT_f32)
+      return diag_error(d, op->loc, "%s: its operand is %s, and must be f32", name,
+                        dtype_name[op->out[0]->type->dtype]);
   }
   // Its end: reads the source too, which lives until then.
-  if (waits && (!starts || !starts_copy(starts)))
+  if (waits && (!starts || !op_starts_copy(starts)))
     return diag_error(d, op->loc, "swap_wait: there is no swap_out or swap_in to wait for");
   if (waits && starts->in[0].value != op->in[1].value)
     return diag_error(d, op->loc, "swap_wait: it must read the source of %s, too",
                       op_info[starts->kind].name);
   // No other op reads host memory.
   for (int i = 0; i < op->n_in; i++) {
-    bool may = starts_copy(op) || (waits && (i == 0 || starts->kind == OP_swap_in));
+    bool may = op_starts_copy(op) || (waits && (i == 0 || starts->kind == OP_swap_in));
     if (!may && is_away(op->in[i].value))
       return diag_error(d, op->loc, "%s: operand %d is in host memory", name, i);
   }

@@ -261,13 +261,14 @@ static Marked find_marked(const Graph *g) {
 // Annotations describe the operands and results of nodes, not the state between steps, its updates,
 // or the order of execution.
 static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
-  int n[N_ROLES] = {0}, updated = 0, hosted = 0;
+  int n[N_ROLES] = {0}, updated = 0, hosted = 0, gradients = 0;
   Marked marked = find_marked(g);
   StrBuf lost = {.arena = p->a};
   for (int i = 0; i < g->n_params; i++) {
     n[g->params[i]->role] += is_stored(p, g->params[i]);
     updated += is_updated_in_parts(p, g->params[i]);
     hosted += g->params[i]->host && g->params[i]->role == ROLE_weight;
+    gradients += g->params[i]->host_gradient;
   }
   // One warning for all losses.
   const struct {
@@ -279,6 +280,7 @@ static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
                {marked.recomputed, "ops are recomputed"},
                {marked.offloaded, "ops are swapped"},
                {hosted, "weights have their states offloaded"},
+               {gradients, "weights have their gradients offloaded"},
                {marked.piece, "ops are in pieces"}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].n) strbuf_addf(&lost, "%s%d %s", lost.n ? ", " : "", parts[i].n, parts[i].what);

@@ -10,6 +10,7 @@
 //     cross_barrier()                               defers updates to the next step
 //     optimizer_in_backward()                       updates do not wait for other gradients
 //     offload(weight)                               keeps its states in host memory between steps
+//     offload_gradient(weight)                      the sum of its gradients in host memory between micro-batches
 //     pin(gradient)                                 an op that only sets the layout of a gradient, or
 //                                                   of a weight that is gathered once
 //
@@ -488,16 +489,27 @@ static int swap(lua_State *l) {
 
 // -- Persistent state in host memory -------------------------------------------------------------
 
+// Argument 1, a weight, in 'model'; `why` ends the error for another value.
+static Value *weight_of_model(lua_State *l, const char *why) {
+  Value *v = plan_value(l, 1);
+  PlanProgram *p = program_of(l);
+  if (p->n_axes) FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  if (v->def || v->role != ROLE_weight)
+    FAIL(l, plan_loc(v), "'%s' is no weight, and %s",
+         v->label ? v->label : value_text(p->box.arena, v), why);
+  return v;
+}
+
 // offload(weight): keeps its optimizer states in host memory, and the weight, if only updates read
 // it.
 static int offload(lua_State *l) {
-  Value *v = plan_value(l, 1);
-  PlanProgram *p = program_of(l);
-  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
-  if (v->def || v->role != ROLE_weight)
-    return FAIL(l, plan_loc(v), "'%s' is no weight, and no optimizer keeps states of it",
-                v->label ? v->label : value_text(p->box.arena, v));
-  v->host = true;
+  weight_of_model(l, "no optimizer keeps states of it")->host = true;
+  return 0;
+}
+
+// offload_gradient(weight): keeps the sum of its gradients over micro-batches in host memory.
+static int offload_gradient(lua_State *l) {
+  weight_of_model(l, "no gradient of it is added up")->host_gradient = true;
   return 0;
 }
 
@@ -525,6 +537,7 @@ const luaL_Reg plan_changes[] = {
     {"cross_barrier", cross_barrier},
     {"dispatch_experts", put_in_slots},
     {"offload", offload},
+    {"offload_gradient", offload_gradient},
     {"optimizer_in_backward", optimizer_in_backward},
     {"pad", pad},
     {"pin", pin},

@@ -197,17 +197,28 @@ static int param_row(lua_State *l) {
   return 0;
 }
 
-// offload_row(name): `offload` of the named weights
-static int offload_row(lua_State *l) {
+// Marks the named weights: their states, or their gradients.
+static int mark_row(lua_State *l, bool gradients) {
   const char *name;
   plan_sharding(l);
   if (program_of(l)->n_axes)
     return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
   for (Range r = range_arg(l); (name = next_name(&r));) {
-    find_param(l, name, role_name[ROLE_weight])->host = true;
+    Value *v = find_param(l, name, role_name[ROLE_weight]);
+    *(gradients ? &v->host_gradient : &v->host) = true;
     sandbox_check(l);
   }
   return 0;
+}
+
+// offload_row(name): `offload` of the named weights
+static int offload_row(lua_State *l) {
+  return mark_row(l, false);
+}
+
+// offload_gradient_row(name): `offload_gradient` of the named weights
+static int offload_gradient_row(lua_State *l) {
+  return mark_row(l, true);
 }
 
 // -- Model and optimizer of a saved plan -------------------------------------------------------
@@ -246,7 +257,8 @@ static int saved_for(lua_State *l) {
   return 0;
 }
 
-const luaL_Reg plan_rows[] = {{"offload_row", offload_row},
+const luaL_Reg plan_rows[] = {{"offload_gradient_row", offload_gradient_row},
+                              {"offload_row", offload_row},
                               {"op_row", op_row},
                               {"param_row", param_row},
                               {"saved_for", saved_for},

@@ -149,6 +149,8 @@ static void record_param(Record *r, const Sharding *s, const Value *v) {
   }
   if (v->host && v->role == ROLE_weight)
     vec_push(r->arena, &r->offloaded, ((Row){v->label, "", "", "", 0, 0}));
+  if (v->host_gradient)
+    vec_push(r->arena, &r->offloaded_gradients, ((Row){v->label, "", "", "", 0, 0}));
   if (cut)
     vec_push(r->arena, &r->params,
              ((Row){v->label, str_format(r->arena, "\"%s\"", role_name[v->role]), b.at, "", 0, 0}));
@@ -367,12 +369,14 @@ const char *record_text(Record *r, const char *source, int64_t micro_batches, in
   int n_calls = 0;
   for (int i = 0; i < r->graphs.n; i++)
     n_calls += count_calls(&r->graphs.at[i].model);
-  if (n_calls || r->offloaded.n || r->cross_barrier || r->optimizer_in_backward) {
+  if (n_calls || r->offloaded.n || r->offloaded_gradients.n || r->cross_barrier ||
+      r->optimizer_in_backward) {
     strbuf_add(&b, "function model()\n");
     if (r->cross_barrier) strbuf_add(&b, "  cross_barrier()\n");
     if (r->optimizer_in_backward) strbuf_add(&b, "  optimizer_in_backward()\n");
     add_changes(&b, r, false);
     add_rows(&b, "  ", "offload_row", &r->offloaded);
+    add_rows(&b, "  ", "offload_gradient_row", &r->offloaded_gradients);
     strbuf_add(&b, "end\n\n");
   }
   add_step(&b, r);

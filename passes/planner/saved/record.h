@@ -61,8 +61,9 @@ typedef struct GraphRecord {
 typedef struct Record {
   Arena *arena;
   Vec(GraphRecord) graphs;
-  Rows params;    // of the first graph; the others have the same
-  Rows offloaded; // weights with offloaded states
+  Rows params;              // of the first graph; the others have the same
+  Rows offloaded;           // weights with offloaded states
+  Rows offloaded_gradients; // weights with offloaded sums of gradients
   bool cross_barrier, optimizer_in_backward;
   Lines axes;  // empty for one rank
   Lines lists; // of ranks, too long for a row

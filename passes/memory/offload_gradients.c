@@ -1,0 +1,333 @@
+// Offloaded gradients: sums over micro-batches are in host memory, and on the device only when the
+// update reads them.
+//
+//     %s = accumulate %g axis="acc" offload_group=1    %1 = swap_out_accumulate %g axis="acc"
+//     …                                                …
+//     %t = accumulate %h axis="acc" offload_group=1    %2 = swap_out_accumulate %h axis="acc"
+//     …                                          =>    %3 = swap_wait %1, %g          %g is freed
+//     %n = sum_squares %s     update                   …
+//     %w1, … = adam %w, %s, … update                   %4 = swap_in %3                update
+//                                                      %5 = swap_wait %4, %3          update
+//                                                      %n = sum_squares %5            update
+//                                                      %6 = swap_in %3                update
+//                                                      %7 = swap_wait %6, %3          update
+//                                                      %w1, … = adam %w, %7, …        update
+//
+// A sum is added to beside the computation of the next gradient; so the gradients of a micro-batch
+// of two sums are on the device. Each reader in the update gets a copy of its own, which begins one
+// reader ahead.
+//
+// Ranks add up some sums after the last micro-batch, as in dp and zero1: the norm of all gradients
+// reads each result before the first update does. So the results go to host memory, too:
+//
+//     %s   = accumulate %g                             %1 = swap_out_accumulate %g …
+//     %r   = reduce_scatter %s    update         =>    %r = reduce_scatter %3         update
+//     %n   = sum_squares %r       update               %n = sum_squares %r            update
+//     …                                                %4 = swap_out %r               update
+//     %w1, … = adam %w, %r, …     update               %5 = swap_wait %4, %r          update  %r is freed
+//                                                      …
+//                                                      %6 = swap_in %5                update
+//                                                      %7 = swap_wait %6, %5          update
+//                                                      %w1, … = adam %w, %7, …        update
+//
+// The ops of the norm move to the results that they read. host_gradients.c selects the sums, and
+// multi_tensor.c launches few such ops at once.
+
+#include "offload_gradients.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/analysis/place.h"
+#include "ir/analysis/rewrite.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "pass.h"
+
+typedef Vec(Op *) Ops;
+typedef Vec(Value *) Values;
+
+typedef struct Gradients {
+  Graph *g;
+  Diag *d;
+  Arena *scratch;
+  Ops sum;        // the selected accumulates
+  Values reduced; // gradients that follow from them, in the order of their ops
+  int64_t bytes;
+} Gradients;
+
+// -- The ops -----------------------------------------------------------------------------------
+
+// An op with one result, of layout `layout`, in the part, segment and place of `like`.
+static Value *copy_op(const Gradients *s, Op *at, OpKind kind, Value *const *in, int n_in,
+                      const Layout *layout, const Op *like) {
+  Origin origin = origin_for(s->g->module->arena, op_origin(like), "kept in host memory");
+  Attr axis[] = {a_s("axis", kind == OP_swap_out_accumulate ? attr_s(like, "axis") : "")};
+  origin.offload_group = 0;
+  Op *op = op_new(s->g, at, kind, in, n_in, axis, kind == OP_swap_out_accumulate, origin, s->d);
+  if (!op) BUG("%s does not fit", op_info[kind].name);
+  op->segment = like->segment;
+  op->order = like->order;
+  op->out[0]->layout = layout;
+  // A collective has no split, and nor has the end of the copy of a sum.
+  const Dims *dims = NULL;
+  if (kind != OP_swap_out_accumulate && !op_waits_for_sum(op))
+    dims = op_dims_kept(op, s->g->module->arena, s->d);
+  for (int a = 0; dims && a < layout->n_axes; a++) {
+    Sbp sbp = layout->axis[a];
+    if (sbp.kind == SBP_P) op->split[a] = SPLIT_PARTIAL;
+    if (sbp.kind == SBP_S && dims->out[0].dim[sbp.dim].n)
+      op->split[a] = dims->letter[dims->out[0].dim[sbp.dim].letter[0]].name;
+  }
+  return op->out[0];
+}
+
+// -- Views of sums -----------------------------------------------------------------------------
+
+// Gives each reader of a view of `v`, or of a view of that, one of its own, directly before it.
+static bool split_views(Gradients *s, Value *v) {
+  for (Use *u = v->uses, *next; u; u = next) {
+    next = u->next;
+    Op *view = u->user;
+    if (!view || !op_is_view(view) || view->kind == OP_unpack) continue;
+    if (!split_views(s, view->out[0])) return false;
+    Ops readers = {0};
+    for_each_use(r, view->out[0])
+      vec_push(s->scratch, &readers, r->user);
+    for (int i = 0; i < readers.n; i++) {
+      if (i == 0) {
+        op_move_before(view, readers.at[i]);
+        continue;
+      }
+      Op *copy = op_copy(s->g, readers.at[i], view, &v, s->d);
+      if (!copy) return false;
+      memcpy(copy->split, view->split, sizeof copy->split);
+      copy->out[0]->layout = view->out[0]->layout;
+      for (int k = 0; k < readers.at[i]->n_in; k++)
+        if (readers.at[i]->in[k].value == view->out[0]) op_set_in(readers.at[i], k, copy->out[0]);
+    }
+  }
+  return true;
+}
+
+// -- Gradients that follow from sums -----------------------------------------------------------
+
+static bool optimizes(const Op *op) {
+  if (op->kind == OP_multi_tensor) op = op->callee->first;
+  return op && (op_info[op->kind].traits & (OPTIMIZER | APPLIES_STEP));
+}
+
+// The value that `v` is a view of, not of a part of a bucket.
+static const Value *viewed(const Value *v) {
+  while (v->def && op_is_view(v->def) && v->def->kind != OP_unpack)
+    v = v->def->in[0].value;
+  return v;
+}
+
+static void find_reduced(Gradients *s) {
+  bool *known = arena_array(s->scratch, bool, s->g->n_values);
+  for_each_op(op, s->g)
+    for (int i = 0; optimizes(op) && i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      const Op *made = viewed(v)->def;
+      known[v->id] |= made && made->kind != OP_accumulate && gradient_on_host(v);
+    }
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_out; i++)
+      if (known[op->out[i]->id]) vec_push(s->scratch, &s->reduced, op->out[i]);
+}
+
+// The last of the ops that compute operands of `op`, or NULL.
+static Op *last_source(const Op *op) {
+  Op *last = NULL;
+  for (int i = 0; i < op->n_in; i++) {
+    Op *def = op->in[i].value->def;
+    if (def && (!last || def->id > last->id)) last = def;
+  }
+  return last;
+}
+
+// Moves a view, and those that it is a view of, directly after the op that they are views of.
+static void move_view_up(Op *op) {
+  Op *source = op->in[0].value->def;
+  if (!op_is_view(op) || !source) return;
+  move_view_up(source);
+  op_move_before(op, source->next);
+}
+
+// Moves views of buckets, and then readers for the norm, directly after the last op that they
+// depend on. Returns the op after which no reader but updates reads the gradient.
+static Op *gather_readers(Gradients *s, const Value *v) {
+  Op *last = v->def;
+  move_view_up(last);
+  graph_renumber(s->g);
+  Ops readers = {0};
+  for_each_use(u, v)
+    if (u->user && !optimizes(u->user)) vec_push(s->scratch, &readers, u->user);
+  for (int i = 0; i < readers.n; i++) {
+    Op *op = readers.at[i], *source = last_source(op);
+    if (op->part != PART_update || op_is_view(op) || (op_info[op->kind].traits & COMM)) continue;
+    if (source->next != op) {
+      op_move_before(op, source->next);
+      graph_renumber(s->g);
+    }
+    if (op->id > last->id) last = op;
+  }
+  return last;
+}
+
+// -- Copies ------------------------------------------------------------------------------------
+
+// The op before which the wait of the sum is: after the start of the next copy in the same segment
+// and on the same mesh, or at the end of the segment, or of the loop.
+static Op *wait_at(const Gradients *s, int i, const Op *loop_end) {
+  Op *sum = s->sum.at[i];
+  for (int k = i + 1; k < s->sum.n; k++)
+    if (s->sum.at[k]->segment == sum->segment && op_mesh(s->sum.at[k]) == op_mesh(sum))
+      return s->sum.at[k]->next;
+  if (!sum->segment) return loop_end->next;
+  Op *at = sum->next;
+  while (at && at->segment == sum->segment)
+    at = at->next;
+  return at;
+}
+
+// Moves the ops that run once per step after the loop, as plan_memory will. Returns the last op of
+// the loop.
+static const Op *put_update_last(Gradients *s) {
+  const bool *update = graph_update_ops(s->g, s->scratch);
+  Ops late = {0};
+  for_each_op(op, s->g)
+    if (update[op->id]) vec_push(s->scratch, &late, op);
+  for (int i = 0; i < late.n; i++)
+    op_move_before(late.at[i], NULL);
+  graph_renumber(s->g);
+  return late.n ? late.at[0]->prev : s->g->last;
+}
+
+// Replaces the sums by sums in host memory.
+static void accumulate_in_host(Gradients *s) {
+  const Op *loop_end = put_update_last(s);
+  Op **at = arena_array(s->scratch, Op *, s->sum.n);
+  for (int i = 0; i < s->sum.n; i++)
+    at[i] = wait_at(s, i, loop_end);
+  // The starts come first, so that each wait follows the start of the next copy.
+  Value **out = arena_array(s->scratch, Value *, s->sum.n);
+  for (int i = 0; i < s->sum.n; i++) {
+    Op *op = s->sum.at[i];
+    out[i] = copy_op(s, op, OP_swap_out_accumulate, &op->in[0].value, 1, op->out[0]->layout, op);
+    s->bytes += type_bytes(out[i]->type);
+  }
+  for (int i = 0; i < s->sum.n; i++) {
+    Op *op = s->sum.at[i];
+    Value *in[] = {out[i], op->in[0].value};
+    Value *there = copy_op(s, at[i], OP_swap_wait, in, 2, op->out[0]->layout, op);
+    value_replace_uses(op->out[0], there);
+  }
+  for (int i = 0; i < s->sum.n; i++)
+    op_erase(s->sum.at[i]);
+}
+
+// Copies reduced gradients to host memory, after the ops of the norm.
+static void reduced_to_host(Gradients *s) {
+  Op **start = arena_array(s->scratch, Op *, s->reduced.n + 1);
+  for (int i = 0; i < s->reduced.n; i++) {
+    Value *v = s->reduced.at[i];
+    graph_renumber(s->g);
+    Op *last = gather_readers(s, v);
+    start[i] = copy_op(s, last->next, OP_swap_out, &v, 1, v->layout, v->def)->def;
+    s->bytes += type_bytes(v->type);
+  }
+  graph_renumber(s->g);
+  for (int i = 0; i < s->reduced.n; i++) {
+    // The wait follows the start of the next copy of these devices.
+    const Op *next = NULL;
+    for (int k = 0; k < s->reduced.n; k++)
+      if (op_mesh(start[k]) == op_mesh(start[i]) && start[k]->id > start[i]->id &&
+          (!next || start[k]->id < next->id))
+        next = start[k];
+    Value *v = s->reduced.at[i], *in[] = {start[i]->out[0], v};
+    Value *there =
+        copy_op(s, next ? next->next : start[i]->next, OP_swap_wait, in, 2, v->layout, v->def);
+    // Later readers read the value in host memory.
+    for (Use *u = v->uses, *after; u; u = after) {
+      after = u->next;
+      Op *op = u->user;
+      if (op && op != start[i] && op != there->def && op->id > start[i]->id)
+        op_set_in(op, u->index, there);
+    }
+  }
+}
+
+// A copy to the device, and the op that reads it.
+typedef struct Copy {
+  Op *in, *reader;
+} Copy;
+typedef Vec(Copy) Copies;
+
+static int by_reader(const void *x, const void *y) {
+  const Copy *a = x, *b = y;
+  if (a->reader != b->reader) return a->reader->id < b->reader->id ? -1 : 1;
+  return a->in->id < b->in->id ? -1 : 1;
+}
+
+// Gives each reader of a value in host memory a copy on the device.
+static void copy_in(Gradients *s) {
+  Copies copy = {0};
+  Values there = {0};
+  for_each_op(op, s->g)
+    if (op->kind == OP_swap_wait && value_on_host(op->out[0]))
+      vec_push(s->scratch, &there, op->out[0]);
+  for (int i = 0; i < there.n; i++) {
+    Value *v = there.at[i];
+    for (Use *u = v->uses, *next; u; u = next) {
+      next = u->next;
+      Op *op = u->user;
+      Value *in = copy_op(s, op, OP_swap_in, &v, 1, v->layout, op);
+      Value *here = copy_op(s, op, OP_swap_wait, ((Value *[]){in, v}), 2, v->layout, op);
+      op_set_in(op, u->index, here);
+      vec_push(s->scratch, &copy, ((Copy){in->def, op}));
+    }
+  }
+  graph_renumber(s->g);
+  if (copy.n) qsort(copy.at, (size_t)copy.n, sizeof *copy.at, by_reader);
+  // Copies begin one reader ahead, if the value is there then.
+  Op **reader = arena_array(s->scratch, Op *, module_n_meshes(s->g->module) + 1);
+  Op **before = arena_array(s->scratch, Op *, module_n_meshes(s->g->module) + 1);
+  for (int i = 0; i < copy.n; i++) {
+    const Copy *c = &copy.at[i];
+    int mesh = value_mesh_id(c->in->out[0]);
+    if (reader[mesh] != c->reader) {
+      before[mesh] = reader[mesh];
+      reader[mesh] = c->reader;
+    }
+    Op *at = before[mesh];
+    if (at && c->in->in[0].value->def->id < at->id) op_move_before(c->in, at);
+  }
+  graph_renumber(s->g);
+}
+
+// -- The pass ----------------------------------------------------------------------------------
+
+bool pass_offload_gradients(Module *m, const PassOptions *o, Diag *d) {
+  Graph *g = module_first_entry(m);
+  if (!g) return true;
+  Gradients s = {.g = g, .d = d, .scratch = opt_scratch(o)};
+  graph_renumber(g);
+  for_each_op(op, g)
+    if (op->kind == OP_accumulate && op->offload_group) vec_push(s.scratch, &s.sum, op);
+  if (!s.sum.n) return true;
+  for (int i = 0; i < s.sum.n; i++)
+    if (!split_views(&s, s.sum.at[i]->out[0])) return false;
+  graph_renumber(g);
+  // Reduced gradients are found from the marks of the sums.
+  find_reduced(&s);
+  accumulate_in_host(&s);
+  reduced_to_host(&s);
+  copy_in(&s);
+  opt_stat(o, s.sum.n, "sums of gradients in host memory");
+  opt_stat(o, s.reduced.n, "gradients that ranks added up in host memory");
+  opt_stat(o, s.bytes, "bytes of both");
+  return true;
+}
