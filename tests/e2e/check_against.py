@@ -37,6 +37,7 @@ PLANS = [
     ("dap", "axial", 2, [], 0.7),
     ("dp=2,swap=1", "gpt", 2, [], 0.7),
     ("offload", "vit", 2, [], 0.6),
+    ("zero1=2,offload_gradients=1", "gpt", 2, ["--micro-batches", 2], 0.6),
     ("cross_barrier", "gpt", 2, [], 0.7),                # updates of a step run in the next one
     ("dp=2,optimizer_in_backward=1", "wide", 2, [], 0.5),
 ]

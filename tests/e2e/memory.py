@@ -31,7 +31,8 @@ CASES = [("dp", 1, 1), ("dp", 2, 1), ("pp", 4, 8), ("pp_gpipe", 4, 8), ("pp_zb_h
          ("coshard=2,recompute=1", 2, 1), ("coshard=2,recompute_pieces=1", 2, 1)]
 # The same, with optimizer states.
 WITH_STATES = [("zero1", 4, 1), ("optimizer_in_backward", 1, 1), ("dp=2,recompute=1,optimizer_in_backward=1", 2, 1),
-               ("offload", 1, 1), ("swap=1,offload=1", 1, 1), ("zero3=2,offload=1", 2, 1), ("pp=4,offload=1", 4, 4)]
+               ("offload", 1, 1), ("swap=1,offload=1", 1, 1), ("zero3=2,offload=1", 2, 1), ("pp=4,offload=1", 4, 4),
+               ("zero2=2,offload_gradients=1", 2, 4), ("pp_zb_h1=4,offload_gradients=1,offload=1", 4, 8)]
 
 
 def write_tokens(path):

@@ -115,6 +115,8 @@ PLANS = [
     ("tp=4,recompute=1", ["gpt_tied", "moe"], [4], [], [SUM]),
     ("zero3=2,recompute=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
     ("offload", ["vit", "gpt"], [2, 4], [], [SUM]),
+    ("zero2=2,offload_gradients=2", ["gpt"], [4], ["--micro-batches", 2], [SUM, SCATTER, GATHER]),
+    ("pp:1:1=2,offload_gradients:1@2=1", ["vit"], [2], ["--micro-batches", 4], [MOVE]),
     ("zero3=2,offload=2", ["vit", "moe"], [4], [], [SUM, SCATTER, GATHER]),
     ("zero1=2,offload:1@1:1@3-4=1", ["gpt"], [2], [], [SUM, SCATTER, GATHER]),
     ("pp:1:3=2,recompute:2@2-4=1,offload:1@1:2@2-4=1", ["gpt"], [2], ["--micro-batches", 4], [MOVE]),

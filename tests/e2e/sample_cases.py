@@ -69,6 +69,7 @@ PLANS = [
     ("recompute", ALL, [4, 2, 8], [], [SUM]),
     ("swap", ALL, [4, 2, 8], [], [SUM]),
     ("offload", ALL, [4, 2, 8], [], [SUM]),
+    ("offload_gradients", DENSE, [2, 4], ["--micro-batches", 2], [SUM]),
     ("optimizer_in_backward", ["mlp", "resnet"], [2, 4, 8], [], [SUM]),
     ("cross_barrier", ["mlp", "resnet"], EACH, [], [SUM]),  # gpt2's gradients are clipped
     ("recompute_pieces", ALL, [4], [], [SUM]),

@@ -17,7 +17,7 @@ OTHER_MODEL = {"pp_3f1b=4": "recycle", "pp_pipedream=4": "wide"}
 PLANS = ["pp=4", "pp=2,dp=2", "pp=2,tp=2", "pp_interlaced=4", "pp_3f1b=4", "pp_chimera=4", "pp_dualpipe=4", "pp_terapipe=4",
          "pp_terapipe=2,tp=2", "pp_pipedream=4", "tp=4", "tp=4,recompute=1", "pp=2,tp=2,recompute=1", "zero3", "cross_barrier",
          "dp=2,tp=2,cross_barrier=1", "zero3=4,swap=1", "pp=2,dp=2,swap=1", "dp=4,offload=1",
-         "offload=4,optimizer_in_backward=1"]
+         "offload=4,optimizer_in_backward=1", "pp=2,dp=2,offload_gradients=1"]
 RANKS = 4
 THREADS = {"operations": "op", "communication": "comm", "segments": "segment", "moves": "comm", "to host memory": "copy",
            "from host memory": "copy"}
