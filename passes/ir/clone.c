@@ -109,7 +109,7 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   int n;
   const AttrSpec *spec = op_attr_specs(op->kind, &n);
   // Attribute names must be those of the static table; a deep copy also copies lists and strings.
-  copy->attrs = arena_copy(c->to->arena, op->attrs, (size_t)n * sizeof *op->attrs);
+  copy->attrs = arena_copy(c->to->lists, op->attrs, (size_t)n * sizeof *op->attrs);
   for (int i = 0; i < n; i++) {
     copy->attrs[i].name = spec[i].name;
     if (c->deep) op_set_attr(copy, op->attrs[i]);

@@ -88,6 +88,7 @@ Module *module_new(void) {
   m->arena = a;
   m->ops = arena_new();
   m->values = arena_new();
+  m->lists = arena_new();
   m->interned = arena_one(a, struct Interned);
   return m;
 }
@@ -97,6 +98,7 @@ void module_free(Module *m) {
   if (!m) return;
   arena_free(m->ops);
   arena_free(m->values);
+  arena_free(m->lists);
   arena_free(m->arena);
 }
 
@@ -325,7 +327,7 @@ Origin origin_for(Arena *a, Origin for_whom, const char *why) {
 }
 
 Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origin origin) {
-  Arena *a = g->module->arena;
+  Arena *a = g->module->lists;
   Op *op = arena_one(g->module->ops, Op);
   op->kind = kind;
   op->graph = g;

@@ -274,9 +274,10 @@ struct Graph {
 
 struct Module {
   Arena *arena;
-  // Ops and values have arenas of their own: passes walk over all of them, and adjacent ones are
-  // read faster than those with names, attributes and lists between them.
-  Arena *ops, *values;
+  // Ops, values, and the lists of an op (operands, results, attributes) have arenas of their own:
+  // passes walk over all of them, and adjacent ones are read faster than those with names between
+  // them.
+  Arena *ops, *values, *lists;
   const char *source; // the model's file name, or NULL
   int64_t slab_bytes; // of one rank, from PHASE_planned on
   int64_t host_bytes; // of one rank's host memory: place.h

@@ -200,7 +200,7 @@ static bool set_attrs(Op *op, const Attr *attrs, int n_attrs, Diag *d) {
   int n;
   const AttrSpec *spec = op_attr_specs(op->kind, &n);
   const char *name = op_info[op->kind].name;
-  op->attrs = arena_array(op->graph->module->arena, Attr, n);
+  op->attrs = arena_array(op->graph->module->lists, Attr, n);
   // Defaults: zero, and an empty string.
   for (int i = 0; i < n; i++)
     op->attrs[i] = (Attr){.name = spec[i].name, .kind = spec[i].kind};
