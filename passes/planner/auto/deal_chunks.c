@@ -161,7 +161,8 @@ static double least_slowest(const Dealer *d) {
 
 // Borders with the least work of the slowest stage.  False: there are too few of them.
 static bool spread_units(const Dealer *d, int *first) {
-  // Limits as multiples of the least: most deals are within the first two.
+  // Limits as multiples of the least: most deals are within the first two. A larger one costs time,
+  // and changes no deal: the least within some limit is the least of all.
   static const double limits[] = {1, 1.05, 1.25, 2, INFINITY};
   int n = d->n, row = n + 1, stages = d->stages;
   Spread s = {arena_array(d->arena, double, (int64_t)(stages + 1) * row),
