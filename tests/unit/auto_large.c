@@ -4,7 +4,9 @@
 #include "auto_problem.h"
 
 #include "planner/auto/auto.h"
+#include "planner/auto/builds.h"
 #include "planner/auto/evaluate.h"
+#include "planner/auto/point_heap.h"
 #include "planner/auto/priced_points.h"
 #include "planner/auto/prices.h"
 #include "planner/search/lives.h"
@@ -204,6 +206,70 @@ static void errors_are_those_of_corrected_prices(void **state) {
   heard_free(h);
 }
 
+// -- Recomputation, and points that were left out ------------------------------------------------
+
+// Points with all layers recomputed that fit add one with as few as fit, which takes less. So they
+// have no quick bound, by which they might stay: each gets a table.
+static void points_with_fewer_layers_are_added(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = {.a = arena_new(), .cluster = "h100:1x4", .target = TARGET_cuda};
+  p.text = sequence_model(p.a, 64, 64, 29);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
+  Candidate dp = {.plan = "dp", .ranks = RANKS, .micro_batches = 1};
+  candidate_make(m, &o, p.a, &dp, NULL);
+  Cluster less = *o.cluster;
+  less.memory = p.memory = (double)dp.needs.peak_bytes / 2;
+  o.cluster = &less;
+  o.limited = true;
+  AutoSearch *s = auto_new(m, &o, p.a);
+  Candidates all = {0};
+  auto_goes_first(s);
+  auto_build(s, &all);
+  int recomputed = 0, fewest = 0, quick = 0;
+  for (int i = 0; i < s->points.n; i++) {
+    const Priced *q = &s->points.at[i];
+    fewest += q->at.fewest;
+    quick += q->work > 0;
+    if (q->at.stages == 1 || q->at.chunks > 1 || q->at.fewest || !q->at.recompute) continue;
+    recomputed++;
+    assert_float_equal(q->work, 0, 0);
+  }
+  assert_true(recomputed > 0 && fewest > 0 && quick > 0);
+  auto_end(s);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
+// A point that was left out as its number is too large comes back after each plan that is built:
+// its number may be lower, or wrong by more.
+static void points_come_back_after_a_plan(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = large_chain(256);
+  p.micro_batches = SLICES;
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
+  AutoSearch *s = auto_new(m, &o, p.a);
+  Candidates all = {0};
+  auto_goes_first(s);
+  while (s->heap.n)
+    s->points.at[points_pop(s)].skipped = true;
+  s->points.at[0].skipped = false;
+  s->points.at[0].seconds = 1;
+  build_point(s, 0, &all);
+  assert_int_equal(all.n, 1);
+  assert_int_equal(s->heap.n, s->points.n - 1);
+  for (int i = 0; i < s->points.n; i++)
+    assert_false(s->points.at[i].skipped);
+  auto_end(s);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
 // -- Models without units ----------------------------------------------------------------------
 
 // Returns the seconds of the fastest plan of all points.
@@ -257,6 +323,8 @@ TEST_GROUP(auto_large) {
       cmocka_unit_test(slow_factorings_are_not_tried_again),
       cmocka_unit_test(searches_are_asked_again_until_they_are_slow),
       cmocka_unit_test(errors_are_those_of_corrected_prices),
+      cmocka_unit_test(points_with_fewer_layers_are_added),
+      cmocka_unit_test(points_come_back_after_a_plan),
       cmocka_unit_test(estimates_do_not_end_the_search),
       cmocka_unit_test(more_micro_batches_take_no_less),
   };
