@@ -9,6 +9,7 @@
 #include "planner/auto/bounds.h"
 #include "planner/auto/candidates.h"
 #include "planner/auto/evaluate.h"
+#include "planner/auto/least_bytes.h"
 #include "planner/auto/prices.h"
 #include "planner/auto/space.h"
 #include "random_models.h"
@@ -360,8 +361,14 @@ static void least_bytes_hold_with_savers(void **state) {
   static const char *const bases[] = {"dp",        "zero1",     "zero2",        "zero3",
                                       "sp",        "dp=2,sp=2", "zero3=2,sp=2", "pp",
                                       "pp=2,dp=2", "pp=2,sp=2", "zero1=2,pp=2", "tp2d"};
-  static const char *const savers[] = {"",           ",recompute=1",           ",swap=1",
-                                       ",offload=1", ",recompute=1,offload=1", ",swap=1,offload=1"};
+  static const char *const savers[] = {"",
+                                       ",recompute=1",
+                                       ",swap=1",
+                                       ",offload=1",
+                                       ",recompute=1,offload=1",
+                                       ",swap=1,offload=1",
+                                       ",offload_gradients=1",
+                                       ",offload=1,offload_gradients=1"};
   static const int width[] = {256, 256, 256, 256, 256, 256, 256};
   enum { N_BASES = sizeof bases / sizeof *bases, N_SAVERS = sizeof savers / sizeof *savers };
   for (int narrow = 0; narrow < 2; narrow++) {
@@ -373,7 +380,7 @@ static void least_bytes_hold_with_savers(void **state) {
     Module *m = problem_module(&p);
     ChooseOptions o = problem_options(&p, h->d);
     const StepWork *w = auto_find_work(m, &o, p.a);
-    int made = 0, offloaded = 0, near = 0;
+    int made = 0, offloaded = 0, lighter = 0, near = 0;
     for (int i = 0; i < N_BASES * N_SAVERS * 2; i++) {
       const char *base = bases[i % N_BASES];
       Candidate c = {.ranks = RANKS, .micro_batches = 1 + i / (N_BASES * N_SAVERS)};
@@ -381,16 +388,24 @@ static void least_bytes_hold_with_savers(void **state) {
       bool offloads;
       Point at;
       assert_string_equal(plan_without_savers(p.a, c.plan, &offloads), base);
-      assert_int_equal(offloads, strstr(c.plan, "offload") != NULL);
+      assert_int_equal(offloads, strstr(c.plan, ",offload=") != NULL);
       candidate_make(m, &o, p.a, &c, NULL);
       if (!c.made) continue;
+      // Sums of gradients in host memory are none on the device, as in one micro-batch.
+      int64_t slices = plan_offloads_gradients(c.plan) ? 1 : c.micro_batches;
       double peak = (double)c.needs.peak_bytes,
-             least = least_bytes(w, RANKS, (double)c.micro_batches, offloads);
+             least = least_bytes(w, RANKS, (double)slices, offloads);
       if (least > peak) fail_msg("%s needs %.0f, less than %.0f", c.plan, peak, least);
       bool known = plan_numbers(base, RANKS, c.micro_batches, &at);
       assert_int_equal(known, strcmp(base, "tp2d") != 0);
+      at.micro_batches = slices;
       if (known) least = least_point_bytes(w, &at, offloads);
       if (least > peak) fail_msg("%s needs %.0f, less than %.0f", c.plan, peak, least);
+      LeastBytes text = least_bytes_of(w, p.a, c.plan, RANKS, c.micro_batches);
+      assert_true(text.own <= peak && text.saved <= text.own && text.offloads == offloads);
+      // Without the sums it needs less than it would with them.
+      at.micro_batches = c.micro_batches;
+      lighter += known && slices < c.micro_batches && least_point_bytes(w, &at, offloads) > peak;
       made++;
       near += 2 * least > peak;
       // Without the states a plan needs less than it would with them.
@@ -399,6 +414,7 @@ static void least_bytes_hold_with_savers(void **state) {
     assert_true(made >= N_BASES * N_SAVERS);
     assert_true(near >= N_BASES);
     assert_true(offloaded >= N_BASES / 2);
+    assert_true(lighter > 0);
     module_free(m);
     arena_free(p.a);
     heard_free(h);
@@ -416,6 +432,7 @@ static void plans_lose_their_savers(void **state) {
       {"pp_interleaved:3=4,recompute=1,zero1=2", "pp_interleaved:3=4,zero1=2"},
       {"search=2x4,swap=1", "search=2x4"},
       {"recompute_attention=1,sp", "recompute_attention=1,sp"},
+      {"zero2=2,swap=1,offload_gradients=1", "zero2=2"},
       {"recompute=16,sp=2", "dp=16,sp=2"}};
   Arena *a = arena_new();
   bool offloads;

@@ -75,7 +75,8 @@ enum {
   SCHEDULE = 256,
   UNEVEN = 512,
   OFFLOADS_STATE = 1024,
-  CHANGES_MODEL = 2048
+  CHANGES_MODEL = 2048,
+  OFFLOADS_GRADIENTS = 4096
 };
 typedef struct Kind {
   const char *plan;
@@ -312,20 +313,39 @@ void candidates_quick(const Module *m, const ChooseOptions *o, Arena *a, bool st
 void candidates_savers(Arena *a, Savers *out) {
   for (int i = 0; i < N_KNOWN; i++)
     if (known[i].use & OFFLOADS_STATE)
-      vec_push(a, out, (Saver){str_format(a, ",%s=1", known[i].plan), 1, false, true});
+      vec_push(a, out, (Saver){str_format(a, ",%s=1", known[i].plan), 1, false, true, false});
   int n = out->n;
   for (int i = 0; i < N_KNOWN; i++) {
     if (!(known[i].use & FREES_ACTIVATIONS)) continue;
     const char *text = str_format(a, ",%s=1", known[i].plan);
-    vec_push(a, out, (Saver){text, 1, true, false});
+    vec_push(a, out, (Saver){text, 1, true, false, false});
     for (int k = 0; k < n; k++)
-      vec_push(a, out, (Saver){str_format(a, "%s%s", text, out->at[k].text), 2, true, true});
+      vec_push(a, out, (Saver){str_format(a, "%s%s", text, out->at[k].text), 2, true, true, false});
+  }
+  n = out->n;
+  for (int i = 0; i < N_KNOWN; i++) {
+    if (!(known[i].use & OFFLOADS_GRADIENTS)) continue;
+    // By itself, and after each of these.
+    const char *text = str_format(a, ",%s=1", known[i].plan);
+    vec_push(a, out, (Saver){text, 1, false, false, true});
+    for (int k = 0; k < n; k++) {
+      Saver s = out->at[k];
+      s.text = str_format(a, "%s%s", s.text, text);
+      s.programs++;
+      s.gradients = true;
+      vec_push(a, out, s);
+    }
   }
 }
 
 bool plan_has_saver(const char *plan) {
   const Kind *kind;
-  return find_program(plan, FREES_ACTIVATIONS | OFFLOADS_STATE, &kind);
+  return find_program(plan, FREES_ACTIVATIONS | OFFLOADS_STATE | OFFLOADS_GRADIENTS, &kind);
+}
+
+bool plan_offloads_gradients(const char *plan) {
+  const Kind *kind;
+  return find_program(plan, OFFLOADS_GRADIENTS, &kind);
 }
 
 const char *plan_without_savers(Arena *a, const char *plan, bool *offloads) {

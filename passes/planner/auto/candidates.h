@@ -57,11 +57,12 @@ typedef struct Saver {
   const char *text;
   int programs;
   bool activations, states; // recomputed, or in host memory
+  bool gradients;           // sums over micro-batches in host memory
 } Saver;
 
 typedef Vec(Saver) Savers;
 
-// Lists the savers, those of states alone first.
+// Lists the savers, those of states alone first, and those of gradients last.
 void candidates_savers(Arena *a, Savers *out);
 // Whether rows go through the same layers of the model several times.
 bool model_recycles(const Module *m);
@@ -70,6 +71,8 @@ bool plan_has_saver(const char *plan);
 // Returns the plan without its savers: "dp,sp=2" of "recompute,sp=2", "zero3" of
 // "zero3,swap=1,offload=1". *offloads: one of these was for states.
 const char *plan_without_savers(Arena *a, const char *plan, bool *offloads);
+// Whether a plan has sums of gradients in host memory.
+bool plan_offloads_gradients(const char *plan);
 // Whether a plan has stages, or searches: if it cannot fit, its programs refuse it.
 bool plan_places(const char *plan);
 

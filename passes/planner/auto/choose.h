@@ -20,7 +20,8 @@
 // that does not fit either, or none of them can be made, stages are tried, alone and with one of
 // the others. If still none fits in one micro-batch, data parallelism is tried with the optimizer
 // states in host memory (offload.c). Last, plans that were compiled and lack memory get the same
-// savers, if they may then be the best (relief.h).
+// savers, if they may then be the best (relief.h). If still nothing fits, so are their sums of
+// gradients over micro-batches in host memory (offload_gradients.c).
 //
 // If something fits, stages are tried if they may be faster (pipelines.h). If a search prefers to
 // share nothing, as in very small models, a search is tried inside of data parallelism over some of

@@ -6,7 +6,8 @@
 //         dp                               2,103 GB   351 GB
 //         search                             263 GB    44 GB     no point: any plan's
 //
-// In several micro-batches there are the sums of gradients, too.
+// In several micro-batches there are the sums of gradients, too, unless the plan has these in host
+// memory. `saved` is without them.
 
 #ifndef LEAST_BYTES_H
 #define LEAST_BYTES_H

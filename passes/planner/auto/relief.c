@@ -54,6 +54,7 @@ typedef struct Relief {
   double weights_left; // part of all weights that stays on the device without the states
   double least_gain;   // times the best plan so far: the longest that is worth a try
   int n_tried, most_tried;
+  bool gradients; // nothing fits unless sums of gradients are in host memory, too
 } Relief;
 
 // Whether two candidates have the same plan, in any number of micro-batches.
@@ -106,6 +107,21 @@ static Effect *effect_of(const Relief *r, int saver, const Candidate *c) {
   return &r->effects[candidate_stages(c) > 1][saver];
 }
 
+// Whether the variant is tried now, in so many micro-batches: sums of gradients are of several.
+static bool suits(const Relief *r, const Variant *v, int64_t slices) {
+  return !r->savers.at[v->saver].gradients || (r->gradients && slices > 1);
+}
+
+// The bytes of the sums of gradients of the base's plan at most: those of all ranks, or as many as
+// weights, if nothing more is known.
+static double sums_of(const Relief *r, const Candidate *base, int64_t slices) {
+  if (!r->search) return (double)base->needs.weight_bytes;
+  const StepWork *w = auto_work(r->search);
+  LeastBytes with = least_bytes_of(w, r->a, base->plan, base->ranks, slices);
+  LeastBytes without = least_bytes_of(w, r->a, base->plan, base->ranks, 1);
+  return with.known ? with.own - without.own : w->gradients;
+}
+
 // Sets the expected seconds and bytes of a variant in its micro-batches, by its last trial, or else
 // by its base and the saver's effect on others. A pipeline is filled and drained in a part of the
 // time, which is the smaller the more micro-batches there are.
@@ -128,8 +144,10 @@ static void expect(const Relief *r, Variant *v) {
   else
     lasting *= r->weights_left;
   if (own || !saver->activations) saved = 0;
-  v->least = lasting + rest - saved;
-  v->bytes = lasting + rest - saved * (1 - effect->left);
+  double sums = 0;
+  if (!own && saver->gradients) sums = sums_of(r, &r->all->at[v->base], v->slices);
+  v->least = lasting + fmax(0, rest - saved - sums);
+  v->bytes = lasting + fmax(0, rest - saved * (1 - effect->left) - sums);
 }
 
 // Notes the effect of a saver, as one plan was compiled without and with it.
@@ -175,7 +193,7 @@ static void advance(const Relief *r, Variant *v, int64_t from) {
   int64_t only = r->o->micro_batches;
   for (int64_t n = from; n <= r->o->batch && n <= MAX_MICRO_BATCHES; n++) {
     v->slices = n;
-    if ((only && n != only) || !has_rows(r, base, n)) continue;
+    if ((only && n != only) || !suits(r, v, n) || !has_rows(r, base, n)) continue;
     // In as many the base fits by itself, which takes no more.
     const Candidate *c = measured(r, v->base, n);
     if (c->fits && c->micro_batches <= n) break;
@@ -192,7 +210,8 @@ static void move_to_most(const Relief *r, Variant *v) {
   if (r->o->micro_batches) n = r->o->micro_batches;
   while (n > base->micro_batches && !r->o->micro_batches && !has_rows(r, base, n))
     n--;
-  v->slices = n;
+  v->slices = suits(r, v, n) ? n : 0;
+  if (!v->slices) return;
   expect(r, v);
   if (v->least > memory_of(r, measured(r, v->base, n))) v->slices = 0;
 }
@@ -296,8 +315,11 @@ static bool is_proved_unfit(const Relief *r, const Variant *v) {
 // micro-batches, in half as many.
 static void find_any(Relief *r) {
   int n_lacking = 0;
-  for (int i = 0; i < r->variants.n; i++)
-    move_to_most(r, &r->variants.at[i]);
+  for (int i = 0; i < r->variants.n; i++) {
+    Variant *v = &r->variants.at[i];
+    v->slices = 0;
+    if (r->savers.at[v->saver].gradients == r->gradients) move_to_most(r, v);
+  }
   while (!any_fits(r->all) && r->n_tried < r->most_tried) {
     Variant *least = NULL;
     for (int i = 0; i < r->variants.n; i++) {
@@ -314,6 +336,7 @@ static void find_any(Relief *r) {
     least->slices = least->last.made || r->o->micro_batches ? 0 : least->slices / 2;
     while (least->slices && !has_rows(r, &r->all->at[least->base], least->slices))
       least->slices--;
+    if (!suits(r, least, least->slices)) least->slices = 0;
   }
 }
 
@@ -362,5 +385,10 @@ void try_relief(const Module *model, const ChooseOptions *o, const AutoSearch *s
   find_effects(&r);
   list_variants(&r);
   if (!any_fits(all)) find_any(&r);
+  if (!any_fits(all)) {
+    r.gradients = true;
+    r.most_tried = r.n_tried + FEW_TRIED;
+    find_any(&r);
+  }
   if (any_fits(all)) find_faster(&r);
 }

@@ -1,5 +1,5 @@
 // Plans that lack memory, with less of it: saved activations recomputed or offloaded, optimizer
-// states offloaded.
+// states offloaded, sums of gradients offloaded.
 //
 //     zero1=2,sp=2 in 16 micro-batches                  44.8 ms   1.31 MB of 1.03 MB
 //     zero1=2,sp=2,offload=1                            the states are 0.24 MB: it may fit
@@ -19,7 +19,8 @@
 // with the least expected time first; of a large model a few, if nothing fits without host memory.
 // If nothing fits, those that are expected to need least are, each in the most micro-batches that
 // its replicas have whole rows for, until one fits. Of those that cannot fit by their least bytes
-// (least_bytes.h) a few are, as the nearest miss is reported.
+// (least_bytes.h) a few are, as the nearest miss is reported. If still nothing fits, so are the
+// variants with sums of gradients in host memory, in several micro-batches.
 
 #ifndef RELIEF_H
 #define RELIEF_H
