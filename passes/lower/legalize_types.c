@@ -16,8 +16,8 @@
 // A bucket is widened as a whole: its members before they are packed, and back after they are
 // unpacked.
 //
-// The CPU has kernels for f32 only, so every contraction becomes an f32 one on rounded values:
-// right, but not faster than f32.  This allows tests on a CPU of models that will train on a GPU.
+// The CPU has 16-bit kernels for matrix products; convolutions, attention and recurrent layers
+// become those of f32 on rounded values: right, but not faster than f32.
 //
 // An op without an f32 kernel is left alone, and the backend reports it.
 

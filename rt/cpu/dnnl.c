@@ -78,8 +78,8 @@ DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements) {
   return op;
 }
 
-dnnl_memory_desc_t dnnl_op_desc_strided(DnnlOp *op, int64_t ndim, const int64_t *dim,
-                                        const int64_t *stride) {
+dnnl_memory_desc_t dnnl_op_desc_typed(DnnlOp *op, dnnl_data_type_t type, int64_t ndim,
+                                      const int64_t *dim, const int64_t *stride) {
   dnnl_dims_t dims, strides;
   dnnl_memory_desc_t md = NULL;
   // oneDNN's arrays have a fixed length.
@@ -87,8 +87,13 @@ dnnl_memory_desc_t dnnl_op_desc_strided(DnnlOp *op, int64_t ndim, const int64_t 
     dims[i] = dim[i];
     strides[i] = stride[i];
   }
-  dnnl_op_ok(op, dnnl_memory_desc_create_with_strides(&md, (int)ndim, dims, dnnl_f32, strides));
+  dnnl_op_ok(op, dnnl_memory_desc_create_with_strides(&md, (int)ndim, dims, type, strides));
   return md;
+}
+
+dnnl_memory_desc_t dnnl_op_desc_strided(DnnlOp *op, int64_t ndim, const int64_t *dim,
+                                        const int64_t *stride) {
+  return dnnl_op_desc_typed(op, dnnl_f32, ndim, dim, stride);
 }
 
 dnnl_memory_desc_t dnnl_op_desc(DnnlOp *op, int64_t ndim, const int64_t *dim) {

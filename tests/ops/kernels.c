@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
   Diag *d = diag_new(stderr);
   Examples all = examples_read(argv + 1, argc - 1, a, d);
   // i8 and i16 are for kernels by element size.
-  static const DType types[] = {DT_f64, DT_i32, DT_i64, DT_i8, DT_i16, DT_f16};
+  static const DType types[] = {DT_bf16, DT_f16, DT_f64, DT_i32, DT_i64, DT_i8, DT_i16};
   Trials t = {.target = TARGET_cpu,
               .types = types,
               .n_types = sizeof types / sizeof types[0],

@@ -189,6 +189,8 @@ typedef struct Kernels {
       GEMM_##type,   nnrt_linear_prep_##type, linear_##type, nnrt_linear_back_w_prep_##type,       \
       back_w_##type, nnrt_matmul_prep_##type, matmul_##type};
 KERNELS(f32, float)
+KERNELS(bf16, uint16_t)
+KERNELS(f16, uint16_t)
 
 static void *nan_result(GemmType t, int64_t n) {
   return memset(malloc(bytes_of(t, n)), 0xff, bytes_of(t, n));
@@ -254,6 +256,18 @@ static void products_f32(void **state) {
   matmul_of(&kernels_f32);
 }
 
+static void products_bf16(void **state) {
+  (void)state;
+  layer_of(&kernels_bf16);
+  matmul_of(&kernels_bf16);
+}
+
+static void products_f16(void **state) {
+  (void)state;
+  layer_of(&kernels_f16);
+  matmul_of(&kernels_f16);
+}
+
 static int use_isa(void **state) {
   (void)state;
   int64_t set;
@@ -265,10 +279,9 @@ static int use_isa(void **state) {
 
 TEST_GROUP(kernels_gemm) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(types),
-      cmocka_unit_test(threads),
-      cmocka_unit_test(special),
-      cmocka_unit_test(products_f32),
+      cmocka_unit_test(types),         cmocka_unit_test(threads),
+      cmocka_unit_test(special),       cmocka_unit_test(products_f32),
+      cmocka_unit_test(products_bf16), cmocka_unit_test(products_f16),
   };
   return cmocka_run_group_tests(tests, use_isa, NULL);
 }
