@@ -60,10 +60,12 @@ static double *naive(const Gemm *g, const double *a, const double *b) {
   double *y = zeros(g->batch * g->m * g->n);
   for (int64_t s = 0; s < g->batch; s++)
     for (int64_t i = 0; i < g->m; i++)
-      for (int64_t j = 0; j < g->n; j++)
-        for (int64_t l = 0; l < g->k; l++)
-          y[(s * g->m + i) * g->n + j] += a[s * g->m * g->k + i * g->a_row + l * g->a_column] *
-                                          b[s * g->k * g->n + l * g->b_row + j * g->b_column];
+      for (int64_t l = 0; l < g->k; l++) {
+        double x = a[s * g->m * g->k + i * g->a_row + l * g->a_column];
+        const double *row = b + s * g->k * g->n + l * g->b_row;
+        for (int64_t j = 0; j < g->n; j++)
+          y[(s * g->m + i) * g->n + j] += x * row[j * g->b_column];
+      }
   return y;
 }
 
@@ -196,14 +198,15 @@ static void *nan_result(GemmType t, int64_t n) {
   return memset(malloc(bytes_of(t, n)), 0xff, bytes_of(t, n));
 }
 
-// m, k, n
+// m, k, n; the last one, a long vocabulary, is for f32 only.
 static const int64_t layers[][3] = {
     {1, 300, 70},   {70, 1, 33},    {70, 33, 1},     {1, 1, 1},       {70, 256, 64},
-    {65, 1024, 50}, {50, 512, 512}, {127, 129, 131}, {1030, 50, 256}, {48, 1024, 1024}};
+    {65, 1024, 50}, {50, 512, 512}, {127, 129, 131}, {1030, 50, 256}, {48, 48, 16401}};
+enum { LAYERS = sizeof layers / sizeof *layers };
 
 // y = x w, dx = dy w', dw = x' dy
 static void layer_of(const Kernels *f) {
-  for (size_t s = 0; s < sizeof layers / sizeof *layers; s++)
+  for (int s = 0; s < LAYERS - (f->type != GEMM_f32); s++)
     for (int trans = 0; trans < 2; trans++) {
       int64_t m = layers[s][0], k = layers[s][1], n = layers[s][2];
       Matrix x = matrix(f->type, m * k, 1), w = matrix(f->type, k * n, 2);
