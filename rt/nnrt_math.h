@@ -397,27 +397,93 @@ M_FN float m_softplus_f(float x) {
   return (x > 0 ? x : 0.0f) + m_log1p_f(m_exp_f(-fabsf(x)));
 }
 
+// GELU and its slope, each as 1/2 + c P(c^2) / Q(c^2), with c = x up to a limit, and as 0 or 1
+// beyond.  tools/gelu_coefficients.py finds the coefficients.  Up to |x| = 4 the error of GELU is
+// at most 6.1e-7, of which the last rounding is 2.4e-7, and that of the slopes 2e-7; without fused
+// multiply-add 7.5e-7 and 3e-7.  Without an exponential they take 1 / 4 to 2 / 3 of the time of the
+// definitions.
+M_FN float m_clamp_f(float x, float most) {
+  float c = x < -most ? -most : x; // written so that NaN stays
+  return c > most ? most : c;
+}
+M_FN float m_step_f(float x, float most, float y) {
+  y = x > most ? 1.0f : y;
+  return x < -most ? 0.0f : y;
+}
+
 // x Phi(x), with Phi the normal distribution, and its derivative Phi(x) + x phi(x)
 M_FN float m_gelu_f(float x) {
-  return 0.5f * x * (1.0f + m_erf_f(x * 0x1.6a09e6p-1f));
+  float c = m_clamp_f(x, 5.6f), s = c * c;
+  float p = 0x1.74fadp-26f;
+  p = p * s + 0x1.ba4842p-18f;
+  p = p * s + 0x1.8ec898p-13f;
+  p = p * s + 0x1.3aed8cp-8f;
+  p = p * s + 0x1.25a906p-5f;
+  p = p * s + 0x1.98843cp-2f;
+  float q = 0x1.3e2232p-20f;
+  q = q * s + 0x1.53c85ep-14f;
+  q = q * s + 0x1.069564p-9f;
+  q = q * s + 0x1.e84eep-6f;
+  q = q * s + 0x1.06accp-2f;
+  q = q * s + 1.0f;
+  return x * m_step_f(x, 5.6f, 0.5f + c * (p / q));
 }
 
 M_FN float m_gelu_back_f(float x) {
-  float cdf = 0.5f * (1.0f + m_erf_f(x * 0x1.6a09e6p-1f));
-  return cdf + x * (0x1.988454p-2f * m_exp_f(-0.5f * (x * x)));
+  float c = m_clamp_f(x, 6.0f), s = c * c;
+  float p = -0x1.fc107ap-36f;
+  p = p * s + 0x1.bec72ap-27f;
+  p = p * s + 0x1.2d29fp-20f;
+  p = p * s + 0x1.0ca9dp-15f;
+  p = p * s + 0x1.2b132ep-12f;
+  p = p * s + 0x1.bca12ep-7f;
+  p = p * s - 0x1.2789cep-6f;
+  p = p * s + 0x1.988452p-1f;
+  float q = 0x1.8672a2p-22f;
+  q = q * s + 0x1.6acbf8p-17f;
+  q = q * s + 0x1.0f2ac6p-12f;
+  q = q * s + 0x1.0ffcf2p-8f;
+  q = q * s + 0x1.7569f2p-5f;
+  q = q * s + 0x1.3e2ec4p-2f;
+  q = q * s + 1.0f;
+  return m_step_f(x, 6.0f, 0.5f + c * (p / q));
 }
 
 // x (1 + tanh(u)) / 2 = x sigmoid(2 u), with u = sqrt(2 / pi) (x + 0.044715 x^3)
 M_FN float m_gelu_tanh_f(float x) {
-  return x * m_sigmoid_f(0x1.988454p0f * (x + 0.044715f * x * x * x));
+  float c = m_clamp_f(x, 5.0f), s = c * c;
+  float p = 0x1.ad6d2ep-26f;
+  p = p * s + 0x1.dcac4ep-18f;
+  p = p * s + 0x1.0dba56p-13f;
+  p = p * s + 0x1.d8c96ap-9f;
+  p = p * s + 0x1.e747e2p-6f;
+  p = p * s + 0x1.98845ep-2f;
+  float q = 0x1.69cf16p-20f;
+  q = q * s + 0x1.39060cp-14f;
+  q = q * s + 0x1.4d8ea8p-10f;
+  q = q * s + 0x1.89559cp-6f;
+  q = q * s + 0x1.efb4a6p-3f;
+  q = q * s + 1.0f;
+  return x * m_step_f(x, 5.0f, 0.5f + c * (p / q));
 }
 
 M_FN float m_gelu_tanh_back_f(float x) {
-  float square = x * x;
-  square = square < 1e4f ? square : 1e4f; // s (1 - s) is 0 there; keeps infinity away from it
-  float s = m_sigmoid_f(0x1.988454p0f * (x + 0.044715f * x * x * x));
-  float slope = 0x1.988454p0f * (1.0f + 3 * 0.044715f * square);
-  return s + x * (s * (1.0f - s)) * slope;
+  float c = m_clamp_f(x, 5.2f), s = c * c;
+  float p = 0x1.2c144ep-27f;
+  p = p * s + 0x1.28bcbcp-20f;
+  p = p * s + 0x1.4962f6p-16f;
+  p = p * s + 0x1.61d8p-13f;
+  p = p * s + 0x1.844ce6p-7f;
+  p = p * s - 0x1.7383cap-6f;
+  p = p * s + 0x1.98845p-1f;
+  float q = 0x1.631a0ap-22f;
+  q = q * s + 0x1.066bfep-17f;
+  q = q * s + 0x1.88ae02p-13f;
+  q = q * s + 0x1.73430ep-9f;
+  q = q * s + 0x1.4e80fap-5f;
+  q = q * s + 0x1.39eb96p-2f;
+  q = q * s + 1.0f;
+  return m_step_f(x, 5.2f, 0.5f + c * (p / q));
 }
 
 // The same in double.

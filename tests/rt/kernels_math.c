@@ -80,6 +80,16 @@ static void gelus(void **state) {
     slope = (m_gelu_tanh_d((double)x + 1e-5) - m_gelu_tanh_d((double)x - 1e-5)) / 2e-5;
     assert_true(fabs(m_gelu_tanh_back_d((double)x) - slope) < 1e-8);
   }
+  // Where nearly all activations are, without fused multiply-add.
+  for (float x = -4; x <= 4; x += 1.0f / 4096) {
+    assert_true(fabs((double)m_gelu_f(x) - m_gelu_d((double)x)) < 7.5e-7);
+    assert_true(fabs((double)m_gelu_tanh_f(x) - m_gelu_tanh_d((double)x)) < 7.5e-7);
+    assert_true(fabs((double)m_gelu_back_f(x) - m_gelu_back_d((double)x)) < 3e-7);
+    assert_true(fabs((double)m_gelu_tanh_back_f(x) - m_gelu_tanh_back_d((double)x)) < 3e-7);
+  }
+  static float (*const all[])(float) = {m_gelu_f, m_gelu_back_f, m_gelu_tanh_f, m_gelu_tanh_back_f};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    assert_true(isnan(all[i](NAN)) && all[i](INFINITY) >= 1 && all[i](-1e30f) == 0);
   // Nothing overflows on the way.
   assert_true(m_gelu_tanh_f(1e30f) == 1e30f && m_gelu_tanh_back_f(1e30f) == 1.0f);
   assert_true(m_gelu_tanh_f(-1e30f) == 0 && m_gelu_tanh_back_f(-1e30f) == 0);
