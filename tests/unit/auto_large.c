@@ -270,6 +270,60 @@ static void points_come_back_after_a_plan(void **state) {
   heard_free(h);
 }
 
+// Whether the search builds the only point of the heap, beside a plan that takes so many seconds.
+static bool builds(AutoSearch *s, Point at, double best) {
+  Arena *a = s->a;
+  Candidates all = {0};
+  Candidate other = {.plan = "search", .ranks = RANKS, .micro_batches = 1, .made = true};
+  other.fits = true;
+  other.seconds = best;
+  vec_push(a, &all, other);
+  while (s->heap.n)
+    points_pop(s);
+  for (int i = 0; i < s->points.n; i++) {
+    Priced *p = &s->points.at[i];
+    if (!point_equal(&p->at, &at)) continue;
+    p->tier = TIER_priced;
+    p->seconds = best;
+    points_push(s, i);
+  }
+  assert_int_equal(s->heap.n, 1);
+  auto_build(s, &all);
+  return all.n > 1;
+}
+
+// A point whose corrected price is below the best plan is not compiled if no deal of parts of its
+// units is, and other orders of its stages gain less than a hundredth.
+static void points_that_are_worse_in_parts_are_not_built(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = {.a = arena_new(), .cluster = "h100:1x4", .micro_batches = 4};
+  p.text = sequence_model(p.a, 64, 256, 29);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
+  AutoSearch *s = auto_new(m, &o, p.a);
+  auto_goes_first(s);
+  Point even, waits;
+  double least, any_order;
+  assert_true(point_of_plan("pp_interleaved:3=4", RANKS, 4, &even));
+  assert_true(point_of_plan("pp=4", RANKS, 4, &waits));
+  // Plans like them took half of their price.
+  note_built(s, &even, 1, 0.5);
+  note_built(s, &waits, 1, 0.5);
+  assert_true(prices_least(s->prices, &even, &least, &any_order));
+  assert_float_equal(least, any_order, 1e-12);
+  assert_false(builds(s, even, 0.996 * least));
+  assert_true(builds(s, even, 0.998 * least));
+  assert_true(prices_least(s->prices, &waits, &least, &any_order));
+  assert_true(least > 1.1 * any_order);
+  assert_false(builds(s, waits, any_order / 0.991));
+  assert_true(builds(s, waits, any_order / 0.989));
+  auto_end(s);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
 // -- Models without units ----------------------------------------------------------------------
 
 // Returns the seconds of the fastest plan of all points.
@@ -324,6 +378,7 @@ TEST_GROUP(auto_large) {
       cmocka_unit_test(searches_are_asked_again_until_they_are_slow),
       cmocka_unit_test(errors_are_those_of_corrected_prices),
       cmocka_unit_test(points_with_fewer_layers_are_added),
+      cmocka_unit_test(points_that_are_worse_in_parts_are_not_built),
       cmocka_unit_test(points_come_back_after_a_plan),
       cmocka_unit_test(estimates_do_not_end_the_search),
       cmocka_unit_test(more_micro_batches_take_no_less),
