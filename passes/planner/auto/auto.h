@@ -6,8 +6,8 @@
 //     tier 4   priced      the timeline of that deal                             the same
 //     built                compiled through all passes                           a few, the lowest price first
 //
-// Of a point with stages tier 2 begins with a bound of the work of its stages, before a deal is
-// found.
+// Tier 2 begins with a bound of the work of a point with stages, before a deal is found, or with
+// states in host memory, before their table is made.
 //
 // A heap has each point under its latest number. A point that comes out with a price is built; the
 // search ends when the best built plan costs no more than the least number that is left. Then the

@@ -10,7 +10,8 @@
 // occurrences of every block, and with one more of this.  The difference is the cost of an
 // occurrence, with everything that the passes join across its ends: fused sums and norms, buckets
 // of gradients, updates in one launch.  Its units share it as their own ops take time.  The rest of
-// the model gets the remainder.
+// the model gets the remainder.  A run of three layers at most is whole in every cut-out, and has
+// none of its own.
 //
 // Values that several units read, as an encoder's result, are gathered once in a cut-out, and on each
 // stage that reads them: the cost of beginning a stage with a unit has that, too.
