@@ -38,7 +38,6 @@
 #include "base/vec.h"
 #include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "memory/offload_gradients.h"
 #include "pass.h"
 
 typedef Vec(Op *) Ops;

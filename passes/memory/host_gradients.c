@@ -13,7 +13,6 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
-#include "offload_gradients.h"
 #include "pass.h"
 
 enum { NO_BUCKET = -1 };
@@ -23,17 +22,6 @@ typedef struct Selection {
   bool *seen; // by value id; a member of a bucket is looked for each time
   int64_t n, bytes;
 } Selection;
-
-bool gradient_on_host(const Value *v) {
-  const Op *op = v->def;
-  if (!op) return false;
-  if (op->kind == OP_accumulate) return op->offload_group != 0;
-  if (op->kind != OP_pack)
-    return (op_info[op->kind].traits & (VIEW | COMM)) && gradient_on_host(op->in[0].value);
-  for (int i = 0; i < op->n_in; i++)
-    if (gradient_on_host(op->in[i].value)) return true;
-  return false;
-}
 
 // -- Sums of a weight --------------------------------------------------------------------------
 

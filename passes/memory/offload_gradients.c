@@ -33,8 +33,6 @@
 // The ops of the norm move to the results that they read. host_gradients.c selects the sums, and
 // multi_tensor.c launches few such ops at once.
 
-#include "offload_gradients.h"
-
 #include <stdlib.h>
 #include <string.h>
 

@@ -127,6 +127,17 @@ Meets module_meets(const Module *m, Arena *a) {
   return (Meets){n, pair};
 }
 
+bool gradient_on_host(const Value *v) {
+  const Op *op = v->def;
+  if (!op) return false;
+  if (op->kind == OP_accumulate) return op->offload_group != 0;
+  if (op->kind != OP_pack)
+    return (op_info[op->kind].traits & (VIEW | COMM)) && gradient_on_host(op->in[0].value);
+  for (int i = 0; i < op->n_in; i++)
+    if (gradient_on_host(op->in[i].value)) return true;
+  return false;
+}
+
 bool values_meet(const Meets *meets, const Value *a, const Value *b) {
   return meets->pair[value_mesh_id(a) * meets->n + value_mesh_id(b)] &&
          value_on_host(a) == value_on_host(b);

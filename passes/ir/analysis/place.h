@@ -53,6 +53,10 @@ Value *view_root(Value *v, int64_t *bytes);
 int value_mesh_id(const Value *v);
 // Whether the value is in host memory.
 bool value_on_host(const Value *v);
+// Whether the value is a sum of gradients that host_gradients selected
+// (memory/offload_gradients.c), or a bucket of them, or follows from such values by communication
+// and views alone.
+bool gradient_on_host(const Value *v);
 
 // Whether two meshes share a device, for all pairs of meshes of a module.
 typedef struct Meets {
