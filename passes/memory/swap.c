@@ -14,8 +14,10 @@
 // The plan's program selects the ops as lists (`swap`). `offload_group` is the number of the list,
 // and a list is mostly a layer. Copies overlap with compute: a list is copied out during the
 // forward of the next list, and copied back during its backward. So the values of two lists are on
-// the device. The last list has no successor: its copies out are waited for at its end. Its copies
-// back start at their readers or, in a schedule, at the beginning of that segment.
+// the device. The last list has no successor: its copies run beside ops that are in no list, as
+// many as there are from the list before it, if these are a list's worth; else its copies out are
+// waited for at its end. Its copies back start at the backward of those ops, else at their readers
+// or, in a schedule, at the beginning of that segment.
 //
 // This pass follows all passes that make or fuse kernels, so it sees the actual saved activations:
 // results of forward ops that backward ops read, themselves or as views. Recomputed values are not
@@ -34,8 +36,10 @@
 typedef struct List {
   int number, segment;
   const Mesh *mesh;
-  Op *last;       // last forward op
-  Op *first_back; // first op of the backward pass that reads one of its values
+  int n_ops;
+  Op *last;        // last forward op
+  const Op *until; // at which copies out are complete: the last op that they run beside
+  Op *first_back;  // first op of the backward pass that reads one of its values
 } List;
 
 // An offloaded value.
@@ -95,9 +99,59 @@ static const List *next_list(const Swap *s, const List *of) {
 
 // -- Begin and end of copies -------------------------------------------------------------------
 
-static const Op *out_until(const Swap *s, const Away *a) {
-  const List *next = next_list(s, a->list);
-  return next ? next->last : a->list->last;
+static bool is_beside(const Swap *s, const List *l, const Op *op) {
+  return op->part == PART_forward && !s->begin[op->id] && !s->update[op->id] &&
+         op->segment == l->segment && op_mesh(op) == l->mesh;
+}
+
+// The ops from the end of the list before it to that of a list; of a first list, its own.
+static int count_ops(const Swap *s, const List *l) {
+  const Op *from = NULL;
+  int n = 0;
+  for (int i = 0; i < s->list.n; i++) {
+    const List *k = s->list.at[i];
+    if (k->segment == l->segment && k->mesh == l->mesh && k->last->id < l->last->id &&
+        (!from || k->last->id > from->id))
+      from = k->last;
+  }
+  for (const Op *op = l->last; from && op != from; op = op->prev)
+    n += is_beside(s, l, op);
+  return n > l->n_ops ? n : l->n_ops;
+}
+
+// Finds the op at which the copies out of each list are complete.
+static void find_ends(const Swap *s) {
+  for (int i = 0; i < s->list.n; i++) {
+    List *l = s->list.at[i];
+    const List *next = next_list(s, l);
+    int n = 0, most = next ? 0 : count_ops(s, l);
+    l->until = next ? next->last : l->last;
+    const Op *last = l->last;
+    for (const Op *op = last->next; op && n < most; op = op->next) {
+      if (!is_beside(s, l, op)) continue;
+      last = op;
+      n++;
+    }
+    if (n >= l->n_ops && !next) l->until = last;
+  }
+}
+
+// The first op of the backward of those that the last list's copies out run beside, if it precedes
+// the reader; else the reader, or in a schedule the beginning of its segment.
+static Op *in_from(const Swap *s, const Away *a) {
+  const List *l = a->list;
+  Op *at = a->first;
+  if (at->segment) {
+    while (at->prev && at->prev->segment == a->first->segment)
+      at = at->prev;
+    return at;
+  }
+  for (const Op *op = l->last->next; op && l->last != l->until; op = op->next) {
+    for (Op *back = a->first; back && back->part == PART_backward; back = back->prev)
+      if (op->of && back->of == op->of && is_beside(s, l, op) && is_earlier(back, at)) at = back;
+    if (op == l->until) break;
+  }
+  return at;
 }
 
 // -- The ops -----------------------------------------------------------------------------------
@@ -142,18 +196,15 @@ static bool swap(Swap *s) {
   const Op **until = arena_array(s->scratch, const Op *, s->away.n);
   Op **from = arena_array(s->scratch, Op *, s->away.n);
   for (int i = 0; i < s->away.n; i++) {
-    until[i] = out_until(s, &s->away.at[i]);
+    until[i] = s->away.at[i].list->until;
     // The copy back starts before the first reader of the next list, or at the beginning of the
     // segment.
     const Away *a = &s->away.at[i];
     const List *next = next_list(s, a->list);
-    Op *at = a->first;
-    if (next && next->first_back && next->first_back->segment == a->first->segment)
-      at = next->first_back;
-    else if (a->first->segment)
-      while (at->prev && at->prev->segment == a->first->segment)
-        at = at->prev;
-    bool in_order = at->id > out_until(s, a)->id && at->id <= a->first->id;
+    Op *at = next && next->first_back && next->first_back->segment == a->first->segment
+                 ? next->first_back
+                 : in_from(s, a);
+    bool in_order = at->id > until[i]->id && at->id <= a->first->id;
     from[i] = in_order && at->part == PART_backward ? at : a->first;
   }
   for (int i = 0; i < s->away.n; i++) {
@@ -214,6 +265,7 @@ bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
         vec_push(s.scratch, &s.list, l);
       }
       l->last = op;
+      l->n_ops++;
       for (int i = 0; i < op->n_out && !op_is_view(op); i++) {
         Op *first = NULL;
         if (!find_readers(&s, op->out[i], &first) || !first) continue;
@@ -221,11 +273,11 @@ bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
         vec_push(s.scratch, &s.away, (Away){.v = op->out[i], .list = l, .first = first});
       }
     }
+    find_ends(&s);
     // Values that backward reads before their copy out is complete stay on the device.
     int kept = 0;
     for (int i = 0; i < s.away.n; i++)
-      if (out_until(&s, &s.away.at[i])->id < s.away.at[i].first->id)
-        s.away.at[kept++] = s.away.at[i];
+      if (s.away.at[i].list->until->id < s.away.at[i].first->id) s.away.at[kept++] = s.away.at[i];
     s.away.n = kept;
     if (!swap(&s)) return false;
     n += s.away.n;
