@@ -316,10 +316,20 @@ static void say_certificate(Arena *a, const Certificate *c, const char *plan,
   double least = c->priced > 0 && c->priced < c->best ? c->priced : c->best;
   fprintf(stderr, "%s in %" PRId64 " micro-batch%s: %.4g ms; of %d points of the space", plan,
           micro_batches, micro_batches == 1 ? "" : "es", 1e3 * c->best, c->points);
-  if (c->recomputed)
-    fprintf(stderr, "%s %d with recomputation", c->offloaded ? "," : " and", c->recomputed);
-  if (c->offloaded) fprintf(stderr, " and %d with offloaded states", c->offloaded);
-  if (c->recomputed || c->offloaded) fprintf(stderr, ",");
+  const struct {
+    int n;
+    const char *savers;
+  } added[] = {{c->recomputed, "with recomputation"},
+               {c->offloaded, "with offloaded states"},
+               {c->swapped, "with swapped activations"}};
+  enum { N_ADDED = sizeof added / sizeof *added };
+  int last = N_ADDED - 1;
+  while (last >= 0 && !added[last].n)
+    last--;
+  for (int i = 0; i <= last; i++)
+    if (added[i].n)
+      fprintf(stderr, "%s %d %s", i < last ? "," : " and", added[i].n, added[i].savers);
+  if (last >= 0) fprintf(stderr, ",");
   if (c->unpriced)
     fprintf(stderr, " %d that may be better have no price, ", c->unpriced);
   else

@@ -230,7 +230,7 @@ static bool answer_blocks(RecomputeLevel level, Arena *a, Diag *d) {
   Tables *tables = tables_new(front, &o, a);
   clock_t found = clock();
   const char *why;
-  TableShape shape = {s->plan, s->ranks, s->micro_batches, level};
+  TableShape shape = {s->plan, s->ranks, s->micro_batches, level, false};
   const Table *table = tables_get(tables, &shape, &why);
   if (timed)
     fprintf(stderr, "units %.4f s; table %.4f s, %d cut-outs\n",

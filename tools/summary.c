@@ -373,9 +373,10 @@ static void add_certificate(StrBuf *b, const Summary *s) {
               "  \"certificate\": {\"points\": %d, \"impossible\": %d, \"unlikely\": %d, "
               "\"refused\": %d, \"recomputed\": %d, \"tables\": %d, \"estimated\": %d, "
               "\"unpriced\": %d, \"built\": %d, "
-              "\"failed\": %d, \"excluded\": %d, \"offloaded\": %d,\n",
+              "\"failed\": %d, \"excluded\": %d, \"offloaded\": %d, \"swapped\": %d,\n",
               c->points, c->impossible, c->unlikely, c->refused, c->recomputed, c->tables,
-              c->estimated, c->unpriced, c->built, c->failed, c->excluded, c->offloaded);
+              c->estimated, c->unpriced, c->built, c->failed, c->excluded, c->offloaded,
+              c->swapped);
   strbuf_addf(b,
               "    \"best_ms\": %s, \"priced_ms\": %s, \"bound_ms\": %s, \"gap\": %s, "
               "\"tabled_ms\": %s, \"binds\": %s, \"stopped\": %s},\n",

@@ -7,7 +7,8 @@ and as the passes build the plan whose text the price has. Models have few layer
     ms, GB    built
     error     of the price, by the built figure: below 0, the plan takes more than its price
 
-A point is PLAN@MICRO-BATCHES, or PLAN@MICRO-BATCHES@GB: with as few layers recomputed as fit into so many GB.
+A point is PLAN@MICRO-BATCHES, or PLAN@MICRO-BATCHES@GB: with as few layers recomputed as fit into so many GB; with @swap after it,
+or with their saved activations in host memory.
 """
 
 import argparse
@@ -41,19 +42,24 @@ CASES = [
          ["zero1=8,sp=8@4", "zero3=8,sp=8@2", "dp=8,sp=8@4", "pp=4,dp=2,sp=8@16", "pp_zb_h1=4,dp=4,sp=4@16",
           "pp_zb_h2=4,zero1=2,sp=8@16", "pp_zb_h1=8,sp=8@32", "pp_zb_h2=8,zero1=8@8", "pp_interleaved:2=4,zero1=4,sp=4@16",
           "pp_interleaved:4=4,dp=2,sp=8@16", "pp=8,zero1=4,sp=2,recompute=1@16", "pp=4,zero1=4,sp=4,recompute_attention=1@16",
-          "pp=4,zero1=2,sp=8,recompute=1@16@60"]),
+          "pp=4,zero1=2,sp=8,recompute=1@16@60", "pp=4,zero1=2,sp=8@16@21@swap", "pp=4,zero1=2,sp=8,recompute=1@16@18@swap",
+          "zero3=8,sp=8@2@24@swap"]),
     Case("llama-8b", onnx("llama", layers=16, width=4096, heads=32, inner=14336, tokens=8192), 128, 64, "h100",
          ["zero1=64@2", "zero3=64,recompute=1@2", "zero1=32,sp=2@4", "zero1=16,cp=4@8", "zero1=32,sp=2,recompute_attention=1@4",
           "pp=2,zero1=32@4", "pp=2,zero1=32,recompute=1@4", "pp=2,zero1=32,recompute=1@4@60", "pp_zb_h1=2,zero1=32,recompute=1@4",
           "pp_zb_h1=2,zero1=32,recompute=1@4@70", "pp_zb_h1=4,zero1=16@8", "pp_zb_h2=4,zero1=16@8", "pp_interleaved=4,zero1=16@8",
-          "pp_interleaved=4,zero1=8,cp=2@16", "pp=4,zero2=16@8", "pp_zb_h1=4,zero1=8,sp=2@16"]),
+          "pp_interleaved=4,zero1=8,cp=2@16", "pp=4,zero2=16@8", "pp_zb_h1=4,zero1=8,sp=2@16",
+          "pp=2,zero1=32,recompute=1@4@34@swap", "pp=2,zero1=32@4@38@swap",
+          "zero1=64,recompute=1@2@36@swap", "zero1=64@2@45@swap"]),
     Case("llama-70b", onnx("llama", layers=16, width=8192, heads=64, inner=28672, tokens=8192), 64, 64, "h100",
          ["zero3=8,sp=8,recompute=1@2", "pp=4,zero1=4,sp=4,recompute=1@16", "pp=4,zero1=2,sp=8@32", "pp_zb_h1=4,zero1=2,sp=8@32",
           "pp_zb_h2=8,dp=2,sp=4@32", "pp_interleaved=4,zero1=2,sp=8@32", "pp_interleaved:4=4,zero1=2,sp=8@32",
-          "pp_zb_h1=4,zero1=2,sp=8,recompute=1@32@60", "pp=4,zero1=4,sp=4,recompute_attention=1@16"]),
+          "pp_zb_h1=4,zero1=2,sp=8,recompute=1@32@60", "pp=4,zero1=4,sp=4,recompute_attention=1@16",
+          "pp=4,zero1=2,sp=8,recompute=1@32@23@swap", "zero3=8,sp=8,recompute=1@2@35@swap"]),
     Case("t5", onnx("t5", "next_token(logits,decoder_input_ids)", layers=8), 256, 64, "h200",
          ["dp=64@1", "zero1=64@1", "dp=32,sp=2@1", "dp=16,sp=4@2", "pp=8,dp=8@8", "pp=4,dp=2,sp=8@8", "pp_zb_h1=4,dp=2,sp=8@8",
-          "pp_zb_h2=8,sp=8@16", "pp_interleaved=4,dp=2,sp=8@8", "pp=2,zero1=4,sp=8,recompute=1@8"]),
+          "pp_zb_h2=8,sp=8@16", "pp_interleaved=4,dp=2,sp=8@8", "pp=2,zero1=4,sp=8,recompute=1@8",
+          "zero1=64,recompute=1@1@60@swap"]),
     Case("mixtral", onnx("mixtral", module="auto_models", layers=8), 64, 64, "h100",
          ["zero3=8,ep:150=8,recompute=1@1", "pp=4,zero1=2,ep:150=8@4", "pp=4,zero1=2,ep:150=8,recompute=1@4",
           "pp_interleaved=4,zero1=2,ep:150=8@4", "pp_zb_h1=4,zero1=2,ep:150=8@4", "pp=4,zero1=2,sp=8@16"]),

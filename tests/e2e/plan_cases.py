@@ -120,6 +120,8 @@ PLANS = [
     ("zero3=2,offload=2", ["vit", "moe"], [4], [], [SUM, SCATTER, GATHER]),
     ("zero1=2,offload:1@1:1@3-4=1", ["gpt"], [2], [], [SUM, SCATTER, GATHER]),
     ("pp:1:3=2,recompute:2@2-4=1,offload:1@1:2@2-4=1", ["gpt"], [2], ["--micro-batches", 4], [MOVE]),
+    ("zero1=2,swap:1@1-2:1@3-4=1", ["gpt"], [2], ["--micro-batches", 2], [SUM, SCATTER, GATHER]),
+    ("pp:1:3=2,recompute:1@3=1,swap:1@1-2:1@4=1", ["gpt"], [2], ["--micro-batches", 4], [MOVE]),
     ("pp:1:1=2,offload:1@2=1", ["vit"], [2], ["--micro-batches", 4], [MOVE]),  # its evaluation has 4
     ("pp=2,recompute=2", ["bert", "gpt"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("pp:2:2=2,recompute:1@1-2:2@3-4=1", ["gpt"], [2], ["--micro-batches", 4], [MOVE]),

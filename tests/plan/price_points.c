@@ -1,7 +1,8 @@
 // Prices points of auto's space by tables, without compiling their plans:
 //
 //     price_points MODEL [options of a step] -g 64 --cluster h100:8x8 POINT …
-//     a point: PLAN@MICRO-BATCHES, or PLAN@MICRO-BATCHES@GB, with as few layers recomputed as fit
+//     a point: PLAN@MICRO-BATCHES, or PLAN@MICRO-BATCHES@GB, with as few layers recomputed as fit, or
+//     PLAN@MICRO-BATCHES@GB@swap, with saved activations of layers in host memory beside these
 //
 // Prints a line for each: the plan's text as it is to be compiled, seconds, and bytes of the rank
 // with the most; or the reason that it has no price.
@@ -43,7 +44,7 @@ static const char *pipeline_of(void *context, Arena *a, const char *plan, int64_
   return train_pipeline_from(a, &settings, &c, "loss");
 }
 
-// Reads "PLAN@MICRO-BATCHES[@GB]".
+// Reads "PLAN@MICRO-BATCHES[@GB[@swap]]".
 static bool read_point(Arena *a, const char *text, Point *out, double *memory) {
   const char *at = strchr(text, '@');
   if (!at) return false;
@@ -53,7 +54,8 @@ static bool read_point(Arena *a, const char *text, Point *out, double *memory) {
   if (micro_batches < 1 || !point_of_plan(plan, settings.ranks, micro_batches, out)) return false;
   out->fewest = *end == '@';
   if (out->fewest) *memory = 1e9 * strtod(end + 1, &end);
-  return !*end;
+  out->swap = out->fewest && !strcmp(end, "@swap");
+  return !*end || out->swap;
 }
 
 static void print_price(Prices *prices, const Point *at, Arena *a) {

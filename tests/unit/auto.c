@@ -34,6 +34,7 @@ typedef struct Brute {
   int interlaced;     // likewise
   int recomputed;     // points that were added
   int tensor;         // of these with tp
+  int swapped;        // with saved activations in host memory
   Vec(Bound) staged;  // of points with stages
 } Brute;
 
@@ -73,8 +74,25 @@ static bool make_added(const Problem *p, const Module *m, const ChooseOptions *o
   return true;
 }
 
-// Compiles the points that do not fit again, with each level of recomputation, with states in
-// host memory, and with tp.
+// Compiles the plans of a point with saved activations of all layers in host memory, and states or
+// not. Tables of small models are not right for those of some layers.
+static void make_swapped(const Problem *p, const Module *m, const ChooseOptions *o, Point at,
+                         Brute *b) {
+  static const char *const savers[] = {",swap=1", ",swap=1,offload=1"};
+  at.recompute = RECOMPUTE_none;
+  at.offload = false;
+  for (size_t i = 0; i < sizeof savers / sizeof *savers; i++) {
+    Candidate c = {.plan = point_plan_with(p->a, &at, savers[i]), .ranks = RANKS};
+    c.micro_batches = at.micro_batches;
+    candidate_make(m, o, p->a, &c, NULL);
+    if (!c.made) continue;
+    vec_push(p->a, &b->made, c);
+    b->swapped++;
+  }
+}
+
+// Compiles the points that do not fit again, with each level of recomputation, with states or saved
+// activations in host memory, and with tp.
 static void make_recomputed(const Problem *p, const Module *m, const ChooseOptions *o, Brute *b) {
   AutoSearch *s = auto_new(m, o, p->a);
   int n = b->made.n;
@@ -89,6 +107,7 @@ static void make_recomputed(const Problem *p, const Module *m, const ChooseOptio
       at.offload = k / N_RECOMPUTE_LEVELS;
       b->recomputed += make_added(p, m, o, s, &at, b);
     }
+    if (at.chunks == 1 && at.kind == POINT_1f1b) make_swapped(p, m, o, at, b);
     if (at.inner != POINT_sp || at.tensor == 1 || at.context > 1) continue;
     at.offload = false;
     at.inner = POINT_tp;
@@ -266,7 +285,7 @@ static void the_best_with_sequences_is_found(void **state) {
     o.cluster = &less;
     o.limited = true;
     make_recomputed(&p, m, &o, &b);
-    assert_true(b.tensor > 0);
+    assert_true(b.tensor > 0 && b.swapped > 0);
     assert_int_equal(b.broken, 0);
     assert_true(is_best(&p, m, &o, &b));
     module_free(m);

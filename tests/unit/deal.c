@@ -358,7 +358,8 @@ static double try_all(const DealProblem *p, Arena *a) {
                   .first = arena_array(a, int, p->stages + 1),
                   .level = arena_array(a, RecomputeLevel, p->stages),
                   .recomputed = arena_array(a, int, p->stages),
-                  .offloaded = arena_array(a, int, p->stages)};
+                  .offloaded = arena_array(a, int, p->stages),
+                  .swapped = arena_array(a, int, p->stages)};
   try_from(&t, 0);
   return t.best;
 }
@@ -486,7 +487,8 @@ static void deals_of_chunks_are_above_their_bound(void **state) {
                     .first = arena_array(a, int, n + 1),
                     .level = arena_array(a, RecomputeLevel, n),
                     .recomputed = arena_array(a, int, n),
-                    .offloaded = arena_array(a, int, n)};
+                    .offloaded = arena_array(a, int, n),
+                    .swapped = arena_array(a, int, n)};
     bool found = deal_find(&p, a, &d);
     if (n <= u.n) try_chunks(&t, 0);
     if (found) {

@@ -87,7 +87,8 @@ bool auto_goes_first(AutoSearch *s) {
     const Priced *p = &s->points.at[i];
     PointPrice e = auto_estimate(s, &p->at);
     double *least = p->at.stages > 1 ? &with : &without;
-    if (!p->out && e.status == PRICE_known) *least = fmin(*least, e.seconds);
+    // Of points with saved activations in host memory there are none.
+    if (!p->out && !p->at.swap && e.status == PRICE_known) *least = fmin(*least, e.seconds);
   }
   // Estimates of large models miss too much, and their candidates take long to compile.
   return s->goes_first = with < without || !auto_is_small(s);
@@ -254,7 +255,8 @@ static bool lacks_when_tried(const AutoSearch *s, const Candidates *all, const P
 // with states in host memory, and with tp.
 static int most_built(const AutoSearch *s) {
   if (!auto_is_small(s)) return MOST_BUILT;
-  return s->n_recomputed + s->n_offloaded ? MOST_SMALL * (2 * N_RECOMPUTE_LEVELS + 1) : MOST_SMALL;
+  return s->n_recomputed + s->n_offloaded + s->n_swapped ? MOST_SMALL * (2 * N_RECOMPUTE_LEVELS + 1)
+                                                         : MOST_SMALL;
 }
 
 void auto_build(AutoSearch *s, Candidates *all) {
@@ -328,9 +330,10 @@ double auto_bound(const AutoSearch *s) {
 }
 
 Certificate auto_certificate(const AutoSearch *s, const Candidates *all) {
-  Certificate c = {.points = s->points.n - s->n_recomputed - s->n_offloaded,
+  Certificate c = {.points = s->points.n - s->n_recomputed - s->n_offloaded - s->n_swapped,
                    .recomputed = s->n_recomputed,
                    .offloaded = s->n_offloaded,
+                   .swapped = s->n_swapped,
                    .impossible = s->n_impossible,
                    .lacks = auto_lacks(s),
                    .unlikely = s->n_unlikely,

@@ -34,12 +34,19 @@ double gradient_seconds(const StepWork *w, const Cluster *c, const Point *p, dou
          ring_seconds(c, of_experts / p->experts, p->replicas, near * p->experts);
 }
 
-double host_seconds(const Cluster *c, const Point *p, double bytes) {
-  double ranks = (double)p->stages * (double)point_inside(p), in_node = fmin(ranks, c->per_node);
-  if (c->host_update > 0) return bytes * in_node / c->host_update;
+static double ranks_in_node(const Cluster *c, const Point *p) {
+  return fmin((double)p->stages * (double)point_inside(p), c->per_node);
+}
+
+double copy_seconds(const Cluster *c, const Point *p, double bytes) {
   Device d = cluster_least(c);
   double speed = d.host > 0 ? d.host : d.memory_speed;
-  return bytes / (c->host_node > 0 ? fmin(speed, c->host_node / in_node) : speed);
+  return bytes / (c->host_node > 0 ? fmin(speed, c->host_node / ranks_in_node(c, p)) : speed);
+}
+
+double host_seconds(const Cluster *c, const Point *p, double bytes) {
+  if (c->host_update > 0) return bytes * ranks_in_node(c, p) / c->host_update;
+  return copy_seconds(c, p, bytes);
 }
 
 // The seconds of sums of gradients over replicas, and of updates, if one stage had all weights.

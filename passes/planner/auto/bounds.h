@@ -58,6 +58,8 @@ double least_point_bytes(const StepWork *w, const Point *p, bool offloads);
 // The seconds in which a rank's bytes in host memory are copied to the device, or back, or updated
 // there.
 double host_seconds(const Cluster *c, const Point *p, double bytes);
+// The seconds of a copy of so many bytes between a rank and host memory: of activations.
+double copy_seconds(const Cluster *c, const Point *p, double bytes);
 
 // The name of the largest term.
 const char *bound_binds(const Bound *b);

@@ -37,13 +37,14 @@ static void keep_best(AutoSearch *s, Kept *made, int candidate) {
 }
 
 // Prices another deal of a point, as its plan did not fit when it was built: into less memory, or
-// one that is in the plan's text.
+// one that is in the plan's text. With swapped layers once more: the stage that does not fit need
+// not be the one with the most bytes by its price, which the first of these deals changes.
 static void deal_again(AutoSearch *s, int i, const Candidate *c) {
   Priced *p = &s->points.at[i];
   double memory = choose_memory(s->o);
   Price price;
-  if (!s->prices || p->dealt_again || c->priced_bytes <= 0) return;
-  p->dealt_again = true;
+  if (!s->prices || p->dealt_again >= (p->at.swap ? 2 : 1) || c->priced_bytes <= 0) return;
+  p->dealt_again++;
   if (p->plan) memory *= LESS * c->priced_bytes / (double)c->needs.peak_bytes;
   if (prices_deal(s->prices, &p->at, memory, &price) != PRICE_known ||
       str_equal(price.plan, p->plan))

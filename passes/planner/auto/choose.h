@@ -108,6 +108,7 @@ typedef struct Certificate {
   int refused;       // the passes refuse them, by tables
   int recomputed;    // further points: some of these with recomputation, as they do not fit
   int offloaded;     // and with states in host memory, as well as or without recomputation
+  int swapped;       // and with saved activations in host memory, as well as or without both
   int estimated;     // with a price by tables, or an estimate
   int tables;        // cut-outs compiled for tables
   int built, failed; // compiled by the search; of these, those that cannot be made

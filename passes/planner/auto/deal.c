@@ -69,6 +69,9 @@ Dealer dealer_new(const DealProblem *p, Arena *a) {
   d.stages = staged_stages(p->kind, p->stages, p->chunks);
   d.apart = d.split && p->units->knows_waiting;
   sum_units(&d);
+  d.swapped = arena_array(a, bool, d.n);
+  d.beside = arena_array(a, Beside, d.n);
+  d.again = arena_array(a, double, d.n);
   return d;
 }
 
@@ -76,7 +79,7 @@ Dealer dealer_new(const DealProblem *p, Arena *a) {
 
 // Backward has the recomputed activations of one unit at least. `apart`: without those that
 // gradients of weights read later.
-static double back_working(const UnitCost *x, RecomputeLevel level, bool apart) {
+double back_working(const UnitCost *x, RecomputeLevel level, bool apart) {
   double again = fmax(0, x->kept[RECOMPUTE_none] - x->kept[level]);
   if (!apart) return fmax(x->working[1] + again, x->again_working[level]);
   again -= both_bytes(x, RECOMPUTE_none, true) - both_bytes(x, level, true);
@@ -102,7 +105,7 @@ static double tied_before(const UnitCosts *u, int first, int last) {
 
 // The bytes that last of units first … last - 1.  A tied embedding is on the last stage too, unless
 // its device has the first one.
-static double lasting_bytes(const Dealer *d, int first, int last) {
+double lasting_bytes(const Dealer *d, int first, int last) {
   const DealProblem *p = d->p;
   bool apart = staged_device(p->kind, p->stages, d->stages - 1) != 0;
   double tied = first > 0 && last == d->n && apart ? p->units->tied_lasting : 0;
@@ -142,7 +145,7 @@ static int layer_end(const Dealer *d, int end, int last) {
 }
 
 // Whether stages may recompute units at this level.
-static bool may_recompute(const DealProblem *p, int level) {
+bool may_recompute(const DealProblem *p, int level) {
   return p->recompute == RECOMPUTE_none || (int)p->recompute == level;
 }
 
@@ -203,17 +206,27 @@ bool find_recompute(const Dealer *d, int first, int last, StagedHeld held, const
   return found;
 }
 
+// The least saving of activations beside a stage's offloaded states. False: none fits.
+static bool find_saving(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
+                        Saving *x) {
+  if (d->p->swap) return find_swapped(d, first, last, held, w, x);
+  return find_recompute(d, first, last, held, w, &x->offloaded, &x->recompute);
+}
+
+static bool saves_none(const Dealer *d, const Saving *x) {
+  return x->recompute.level == base_level(d->p) && !x->swapped.layers;
+}
+
 int find_savings(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
                  Saving out[MOST_SAVINGS]) {
   Saving x = {0};
   int n = 0, layers = 0;
-  RecomputeLevel base = base_level(d->p);
   if (d->p->offload == OFFLOAD_all) {
     out[0].offloaded = offloaded_units(d, first, last);
-    return find_recompute(d, first, last, held, w, &out[0].offloaded, &out[0].recompute);
+    return find_saving(d, first, last, held, w, &out[0]);
   }
-  if (find_recompute(d, first, last, held, w, &x.offloaded, &x.recompute)) out[n++] = x;
-  if (d->p->offload == OFFLOAD_none || (n && x.recompute.level == base)) return n;
+  if (find_saving(d, first, last, held, w, &x)) out[n++] = x;
+  if (d->p->offload == OFFLOAD_none || (n && saves_none(d, &x))) return n;
   for (int end = first; end < last; layers++)
     end = offloaded_end(d, end, last);
   int step = (layers + EIGHTHS - 1) / EIGHTHS, before = first;
@@ -222,18 +235,16 @@ int find_savings(const Dealer *d, int first, int last, StagedHeld held, const Wo
     for (int k = 0; k < step && end < last; k++)
       end = offloaded_end(d, end, last);
     x.offloaded = offloaded_units(d, first, end);
-    if (!find_recompute(d, first, last, held, w, &x.offloaded, &x.recompute)) continue;
+    if (!find_saving(d, first, last, held, w, &x)) continue;
     out[n++] = x;
-    if (x.recompute.level == base) break;
+    if (saves_none(d, &x)) break;
   }
   // The last one may have more layers than it needs.
-  for (int end = before; n && out[n - 1].recompute.level == base;) {
+  for (int end = before; n && saves_none(d, &out[n - 1]);) {
     end = offloaded_end(d, end, last);
     if (end >= first + out[n - 1].offloaded.units) break;
     x.offloaded = offloaded_units(d, first, end);
-    if (!find_recompute(d, first, last, held, w, &x.offloaded, &x.recompute) ||
-        x.recompute.level != base)
-      continue;
+    if (!find_saving(d, first, last, held, w, &x) || !saves_none(d, &x)) continue;
     out[n - 1] = x;
     break;
   }
@@ -244,7 +255,8 @@ int find_savings(const Dealer *d, int first, int last, StagedHeld held, const Wo
 
 // The seconds of a step that a stage takes longer.
 static double saving_seconds(const DealProblem *p, const Saving *s) {
-  return (double)p->micro_batches * s->recompute.again + s->offloaded.seconds;
+  double slice = s->recompute.again + s->swapped.forward + s->swapped.backward;
+  return (double)p->micro_batches * slice + s->offloaded.seconds;
 }
 
 // The stage that is the only one of its device.
@@ -265,9 +277,11 @@ static bool fit_stage(const Dealer *d, Deal *deal, int stage) {
   deal->level[stage] = r->level;
   deal->recomputed[stage] = r->units;
   deal->offloaded[stage] = o->units;
+  deal->swapped[stage] = saving[best].swapped.layers;
+  double working = deal->swapped[stage] ? saving[best].swapped.working : w.of[r->level];
   double updating = d->sum.updating[last] - d->sum.updating[first] + o->here;
   deal->bytes[stage] =
-      lasting_bytes(d, first, last) - o->away + fmax(r->looping + w.of[r->level], updating);
+      lasting_bytes(d, first, last) - o->away + fmax(r->looping + working, updating);
   return true;
 }
 
@@ -377,14 +391,25 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
                         .weight_grad = first->entry_weight_grad,
                         .kept = first->entry,
                         .lasting = tied_before(p->units, d->first[i], d->first[i + 1])};
+    int n = d->first[i + 1] - d->first[i];
+    bool *swapped = arena_array(a, bool, n);
+    Beside *beside = arena_array(a, Beside, n);
+    double *again = arena_array(a, double, n);
+    mark_swapped(p->units, d->first[i], d->first[i + 1], d->swapped[i], swapped);
+    double out = d->swapped[i] ? swapped_bytes(p->units, p->stages, d->first[i], d->first[i + 1],
+                                               swapped, beside)
+                               : 0;
     for (int u = d->first[i]; u < d->first[i + 1]; u++) {
       const UnitCost *x = &p->units->at[u];
-      RecomputeLevel level = u - d->first[i] < d->recomputed[i] ? d->level[i] : RECOMPUTE_none;
+      int k = u - d->first[i];
+      RecomputeLevel level = k < d->recomputed[i] && !swapped[k] ? d->level[i] : RECOMPUTE_none;
+      again[k] = level == RECOMPUTE_none ? 0 : x->again[level];
       double back = back_working(x, level, knows);
       at[i].forward += x->forward;
-      at[i].backward += x->backward + (level == RECOMPUTE_none ? 0 : x->again[level]);
+      at[i].backward += x->backward + again[k];
       at[i].weight_grad += x->weight_grad;
-      at[i].working = fmax(at[i].working, fmax(x->working[0], back));
+      at[i].working =
+          fmax(at[i].working, fmax(fmax(x->working[0], back) + beside[k].more, beside[k].working));
       at[i].kept += x->kept[level];
       at[i].waiting += waiting_bytes(x, level, knows);
       at[i].both += both_bytes(x, level, knows);
@@ -398,6 +423,14 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
       away += x->away;
       piece = fmax(piece, x->piece);
     }
+    Swapped s = {.layers = d->swapped[i]};
+    if (s.layers)
+      swapped_seconds(p->units, p->stages, d->first[i], d->first[i + 1], swapped, again, &s);
+    at[i].forward += s.forward;
+    at[i].backward += s.backward;
+    at[i].kept -= out;
+    at[i].waiting -= out;
+    at[i].both -= out;
     at[i].lasting -= away;
     at[i].updating += on_device(piece, away);
   }
@@ -428,6 +461,7 @@ Deal deal_new(Arena *a, int stages) {
                 .level = arena_array(a, RecomputeLevel, stages),
                 .recomputed = arena_array(a, int, stages),
                 .offloaded = arena_array(a, int, stages),
+                .swapped = arena_array(a, int, stages),
                 .bytes = arena_array(a, double, stages)};
 }
 

@@ -32,6 +32,16 @@
 // All such pairs are tried, of every eighth of the stage's layers, and the least that needs no
 // recomputation: the bound is of these. A stage of a deal has the pair with the least sum of
 // seconds.
+//
+// Or it has the saved activations of some layers in host memory until backward. Copies run beside
+// compute, those of a layer until the next such one has run, so such layers are spread evenly over
+// the stage; the first of the others are recomputed:
+//
+//     layer 1   2   3   4   5   6        swap:1@1-3:1@4-6 and recompute:2@2-3, say
+//           s   r   r   s   .   .        copies of layer 1 run beside layers 2, 3 and 4
+//
+// Of every eighth of the layers, and the fewest that need no recomputation, the number is taken
+// with the least seconds of a micro-batch (deal_swap.c).
 
 #ifndef DEAL_H
 #define DEAL_H
@@ -54,6 +64,8 @@ typedef struct DealProblem {
   RecomputeLevel recompute; // of all units; if per stage: the only level, or none of them: any
   bool per_stage_recompute; // each stage recomputes as few units as fit
   DealOffload offload;      // of states
+  bool swap; // of saved activations of as few layers of each stage as fit; not of kinds with split
+             // backwards, nor with chunks
 } DealProblem;
 
 typedef struct Deal {
@@ -61,7 +73,9 @@ typedef struct Deal {
   int n;                 // stages, of all chunks
   int *first;            // [n + 1] first unit of each stage, and the number of units
   RecomputeLevel *level; // [n]
-  int *recomputed;       // [n] the first units of the stage are recomputed at its level
+  int *recomputed;       // [n] the first units of the stage are recomputed at its level, if they
+                         // are not swapped
+  int *swapped;          // [n] layers of the stage, spread evenly (deal_is_swapped)
   int *offloaded;        // [n] the first units of the stage have their states in host memory
   double *bytes;         // [n]
 } Deal;
@@ -80,6 +94,13 @@ double deal_quick(const DealProblem *p);
 
 // False: no deal fits; of kinds with several stages per device, none was found.
 bool deal_find(const DealProblem *p, Arena *a, Deal *out);
+
+// Whether saved activations of a unit of a stage are in host memory until backward.
+bool deal_is_swapped(const UnitCosts *units, const Deal *d, int stage, int unit);
+
+// The seconds of a micro-batch that copies are waited for, without stages, if saved activations of
+// all layers are in host memory.
+double deal_all_swapped(const UnitCosts *units, Arena *a);
 
 // The costs of the stages of a deal, for makespan_bound and makespan_run.
 PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a);

@@ -52,6 +52,7 @@ static void copy_deal(const Deal *from, Deal *to) {
   memcpy(to->level, from->level, n * sizeof *to->level);
   memcpy(to->recomputed, from->recomputed, n * sizeof *to->recomputed);
   memcpy(to->offloaded, from->offloaded, n * sizeof *to->offloaded);
+  memcpy(to->swapped, from->swapped, n * sizeof *to->swapped);
   memcpy(to->bytes, from->bytes, n * sizeof *to->bytes);
 }
 

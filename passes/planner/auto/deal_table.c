@@ -92,8 +92,9 @@ static Label end_stage(const Dealer *d, const Hops *h, const StageOrders *o, int
   int row = d->n + 1, after = d->stages - 1 - stage;
   double before = h->before[(int64_t)stage * row + first];
   double behind = h->after[(int64_t)after * row + last];
-  StageTimes t = {.forward = s->forward[last] - s->forward[first],
-                  .backward = s->backward[last] - s->backward[first] + r->again,
+  double again = r->again + saving->swapped.backward;
+  StageTimes t = {.forward = s->forward[last] - s->forward[first] + saving->swapped.forward,
+                  .backward = s->backward[last] - s->backward[first] + again,
                   .weight_grad = s->weight_grad[last] - s->weight_grad[first],
                   .lead = s->forward[first] + before};
   double backs = s->backward[d->n] - s->backward[last] + later->again;
@@ -107,7 +108,7 @@ static Label end_stage(const Dealer *d, const Hops *h, const StageOrders *o, int
   double borders =
       (stage ? hop_seconds(p->units, first) : 0) + (after ? hop_seconds(p->units, last) : 0);
   own = fmax(own, 2 * (double)p->micro_batches * borders);
-  return (Label){e.back, fmax(later->ends, own), later->again + r->again, last, 0};
+  return (Label){e.back, fmax(later->ends, own), later->again + again, last, 0};
 }
 
 // Fills the table with labels that end by `limit`.  Returns the least bound; INFINITY: none does.

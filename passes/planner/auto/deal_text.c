@@ -84,7 +84,9 @@ static const char *recompute_text(const DealProblem *p, const Deal *d, Arena *a)
   bool *has = arena_array(a, bool, layers + 2);
   for (int i = 0; i < d->n; i++)
     for (int k = 0; d->level[i] > RECOMPUTE_none && k < d->recomputed[i]; k++) {
-      has[p->units->at[d->first[i] + k].layer] = true;
+      int unit = d->first[i] + k;
+      if (deal_is_swapped(p->units, d, i, unit)) continue;
+      has[p->units->at[unit].layer] = true;
       level = d->level[i];
     }
   return layers_text(recompute_program[level], has, layers, a);
@@ -99,16 +101,29 @@ static const char *offload_text(const DealProblem *p, const Deal *d, Arena *a) {
   return layers_text(offload_program, has, layers, a);
 }
 
+static const char *swap_text(const DealProblem *p, const Deal *d, Arena *a) {
+  int layers = count_layers(p->units);
+  bool *has = arena_array(a, bool, layers + 2);
+  for (int i = 0; i < d->n; i++)
+    for (int u = d->first[i]; u < d->first[i + 1]; u++)
+      if (deal_is_swapped(p->units, d, i, u)) has[p->units->at[u].layer] = true;
+  return layers_text(swap_program, has, layers, a);
+}
+
+const char *deal_savers(const DealProblem *p, const Deal *d, Arena *a) {
+  const char *recomputed = recompute_text(p, d, a), *offloaded = offload_text(p, d, a);
+  const char *swapped = swap_text(p, d, a);
+  if (!recomputed || !swapped || !offloaded) return NULL;
+  return str_format(a, "%s%s%s", recomputed, swapped, offloaded);
+}
+
 const char *deal_text(const char *plan, const DealProblem *p, const Deal *d, Arena *a) {
   // Without the number of chunks, which that of numbers says.
   int name = (int)strcspn(plan, ":=,");
   const char *rest = plan + strcspn(plan, "=,");
-  const char *stages = p->stages > 1 ? stage_numbers(p, d, a) : "";
-  const char *recomputed = recompute_text(p, d, a), *offloaded = offload_text(p, d, a);
-  if (!stages || !recomputed || !offloaded) return NULL;
+  const char *stages = stage_numbers(p, d, a), *savers = deal_savers(p, d, a);
+  if (!stages || !savers) return NULL;
   // The plan's only axis needs its size beside another one.
-  bool sized = *rest == '=';
-  const char *size = sized ? "" : str_format(a, "=%d", p->stages);
-  if (p->stages == 1) return str_format(a, "%s%s%s", plan, recomputed, offloaded);
-  return str_format(a, "%.*s%s%s%s%s%s", name, plan, stages, size, rest, recomputed, offloaded);
+  const char *size = *rest == '=' ? "" : str_format(a, "=%d", p->stages);
+  return str_format(a, "%.*s%s%s%s%s", name, plan, stages, size, rest, savers);
 }

@@ -25,6 +25,8 @@ UnitCosts costs_between(const UnitCosts *units, Borders borders, Arena *a);
 
 // `plan`: of the stages, with its program first; all stages recompute at one level, and end after
 // parts of layers. NULL: there are too many numbers.
+// Its programs of savers alone: ",recompute:8@1-11=1,offload=1", or "". NULL: as above.
+const char *deal_savers(const DealProblem *p, const Deal *d, Arena *a);
 const char *deal_text(const char *plan, const DealProblem *p, const Deal *d, Arena *a);
 
 #endif

@@ -1,5 +1,6 @@
-// Shared by the files of the deal: deal.c (units, memory, stages), deal_table.c (one stage per
-// device), deal_chunks.c (several), deal_improve.c (moves of a unit).
+// Shared by the files of the deal: deal.c (units, memory, stages), deal_swap.c (saved activations
+// in host memory), deal_table.c (one stage per device), deal_chunks.c (several), deal_improve.c
+// (moves of a unit).
 
 #ifndef DEALING_H
 #define DEALING_H
@@ -24,6 +25,10 @@ typedef struct Dealer {
   bool split;    // gradients of weights are blocks of their own
   bool apart;    // and their bytes are known
   Sums sum;
+  // By unit of the stage that find_swapped tries.
+  bool *swapped;
+  struct Beside *beside;
+  double *again; // seconds of recomputation
 } Dealer;
 
 Dealer dealer_new(const DealProblem *p, Arena *a);
@@ -75,10 +80,18 @@ typedef struct Offloaded {
 // Of units first … end - 1.
 Offloaded offloaded_units(const Dealer *d, int first, int end);
 
+// The layers of a stage, spread evenly, of which saved activations are in host memory.
+typedef struct Swapped {
+  int layers;
+  double forward, backward; // seconds of a micro-batch that copies are waited for
+  double working;           // as Working, with the layers that are on the device at a time
+} Swapped;
+
 // The savings of a stage, with which it fits.
 typedef struct Saving {
   Recompute recompute;
   Offloaded offloaded;
+  Swapped swapped; // of no layer, its working bytes are not known
 } Saving;
 
 enum { EIGHTHS = 8, MOST_SAVINGS = EIGHTHS + 2 };
@@ -93,6 +106,31 @@ int find_savings(const Dealer *d, int first, int last, StagedHeld held, const Wo
 // host memory.  False: none does.
 bool find_recompute(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
                     const Offloaded *o, Recompute *out);
+
+// Sets the swapped layers, and the least recomputation of others, with which a stage fits beside
+// its offloaded states, with the least seconds of a micro-batch.  False: it does not fit.
+bool find_swapped(const Dealer *d, int first, int last, StagedHeld held, const Working *w,
+                  Saving *out);
+
+// Sets out[unit - first] of a stage with so many swapped layers.
+void mark_swapped(const UnitCosts *units, int first, int last, int layers, bool *out);
+// Bytes on the device at a unit of a stage with swapped layers.
+typedef struct Beside {
+  double working; // all besides those kept, at least
+  double more;    // of swapped layers, besides its own
+} Beside;
+
+// The bytes of a micro-batch that are in host memory from forward to backward. Sets those on the
+// device, by unit of the stage.
+double swapped_bytes(const UnitCosts *units, int stages, int first, int last, const bool *swapped,
+                     Beside *out);
+// Sets the seconds that copies are waited for. `again`: of recomputation, by unit of the stage.
+void swapped_seconds(const UnitCosts *units, int stages, int first, int last, const bool *swapped,
+                     const double *again, Swapped *out);
+
+double back_working(const UnitCost *x, RecomputeLevel level, bool apart);
+double lasting_bytes(const Dealer *d, int first, int last);
+bool may_recompute(const DealProblem *p, int level);
 
 // Finds what the stages of a device recompute, and their bytes.  False: they do not fit.
 bool fit_device(const Dealer *d, Deal *deal, int device);

@@ -6,6 +6,7 @@
 //     2 stages, 4 replicas, 8 ranks of experts            pp=2,dp=4,ep=8
 //     8 stages, layers recomputed                         pp=8,recompute=1
 //     and states in host memory                           pp=8,recompute=1,offload=1
+//     saved activations in host memory                    pp=8,swap=1
 //     4 ranks with 3 stages each, interleaved             pp_interleaved:3
 
 #include <limits.h>
@@ -25,7 +26,7 @@ static const char *const experts_program[] = {"ep"};
 static const char *const context_program[N_POINT_CONTEXTS] = {"cp", "cp_a2a"};
 const char *const recompute_program[N_RECOMPUTE_LEVELS] = {
     [RECOMPUTE_attention] = "recompute_attention", [RECOMPUTE_layer] = "recompute"};
-const char *const offload_program = "offload";
+const char *const offload_program = "offload", *const swap_program = "swap";
 enum { N_ZEROS = sizeof replicas_program / sizeof *replicas_program };
 
 StagedKind point_schedule(const Point *p) {
@@ -34,10 +35,10 @@ StagedKind point_schedule(const Point *p) {
 
 int point_programs(const Point *p) {
   return (p->stages > 1) + (p->replicas > 1) + (p->experts > 1) + (p->context > 1) +
-         (p->tensor > 1) + (p->recompute > RECOMPUTE_none) + p->offload;
+         (p->tensor > 1) + (p->recompute > RECOMPUTE_none) + p->offload + p->swap;
 }
 
-const char *point_plan(Arena *a, const Point *p) {
+const char *point_plan_with(Arena *a, const Point *p, const char *savers) {
   StrBuf b = {.arena = a};
   const struct {
     const char *program;
@@ -50,7 +51,7 @@ const char *point_plan(Arena *a, const Point *p) {
               {context_program[p->along], p->context},
               {inner_program[p->inner], p->tensor}};
   enum { N = sizeof axis / sizeof *axis };
-  int n = point_programs(p);
+  int n = point_programs(p) + (*savers != 0);
   for (int i = 0; i < N; i++) {
     if (axis[i].size == 1) continue;
     strbuf_addf(&b, "%s%s", b.n ? "," : "", axis[i].program);
@@ -59,8 +60,13 @@ const char *point_plan(Arena *a, const Point *p) {
   }
   if (p->recompute > RECOMPUTE_none)
     strbuf_addf(&b, "%s%s=1", b.n ? "," : "", recompute_program[p->recompute]);
+  if (p->swap) strbuf_addf(&b, "%s%s=1", b.n ? "," : "", swap_program);
   if (p->offload) strbuf_addf(&b, "%s%s=1", b.n ? "," : "", offload_program);
-  return b.n ? b.at : "dp";
+  return str_format(a, "%s%s", b.n ? b.at : "dp", savers);
+}
+
+const char *point_plan(Arena *a, const Point *p) {
+  return point_plan_with(a, p, "");
 }
 
 bool point_equal(const Point *p, const Point *q) {
@@ -69,7 +75,7 @@ bool point_equal(const Point *p, const Point *q) {
          p->micro_batches == q->micro_batches && p->kind == q->kind && p->chunks == q->chunks &&
          p->inner == q->inner && p->zero == q->zero && p->along == q->along &&
          p->capacity == q->capacity && p->recompute == q->recompute && p->offload == q->offload &&
-         p->fewest == q->fewest;
+         p->swap == q->swap && p->fewest == q->fewest;
 }
 
 // Returns the number of the name of `n` bytes among `names`, or -1.

@@ -8,6 +8,8 @@
 //         stages 8, tensor 4, 128 micro-batches, 1f1b, every layer recomputed in backward
 //     zero1=16,offload=1 in 4 micro-batches
 //         replicas 16, 4 micro-batches, ZeRO 1, optimizer states in host memory
+//     zero1=16,swap=1 in 4 micro-batches
+//         replicas 16, 4 micro-batches, ZeRO 1, saved activations in host memory until backward
 //
 // Axes are in this order, outermost first: stages, replicas, experts, context, tensor. So the ranks
 // with the most traffic are neighbours. Their product is the number of ranks.
@@ -49,7 +51,8 @@ typedef struct Point {
   int capacity;       // slots of expert ranks, in per cent of the mean; 0: for the worst routing
   RecomputeLevel recompute; // of all layers
   bool offload;             // states of all layers are in host memory
-  bool fewest; // or both of as few layers of each stage as fit: its text has the deal, too
+  bool swap;                // saved activations of all layers are in host memory until backward
+  bool fewest; // or these of as few layers of each stage as fit: its text has the deal, too
 } Point;
 
 // Ranks of a stage, and of these the ones with rows of the batch of their own.
@@ -65,15 +68,18 @@ bool point_equal(const Point *p, const Point *q);
 
 StagedKind point_schedule(const Point *p);
 
-// The programs of recomputation; NULL: of RECOMPUTE_none.  The program of states in host memory.
+// The programs of recomputation; NULL: of RECOMPUTE_none.  The program of states in host memory,
+// and that of saved activations.
 extern const char *const recompute_program[N_RECOMPUTE_LEVELS];
-extern const char *const offload_program;
+extern const char *const offload_program, *const swap_program;
 
 // How many programs its text has.
 int point_programs(const Point *p);
 
 // The plan as in --plan: see plan_of.c.
 const char *point_plan(Arena *a, const Point *p);
+// The same with further programs: ",recompute:4=1", or "".
+const char *point_plan_with(Arena *a, const Point *p, const char *savers);
 // Reads the point of a plan's text. False: the text has a program that a point cannot express, or
 // two for one number, or too many sizes are left open, or its programs are in another order, which
 // moves ranks to other links: "dp,pp=2" is no point.

@@ -16,7 +16,7 @@ static Correction *find_correction(const AutoSearch *s, const Point *p) {
     Correction *c = &s->seconds.at[i];
     bool interlaced = p->kind == POINT_interlaced;
     if (c->parts == p->stages * p->chunks && c->zero == p->zero && c->interlaced == interlaced &&
-        c->recompute == p->recompute && c->offload == p->offload)
+        c->recompute == p->recompute && c->offload == p->offload && c->swap == p->swap)
       return c;
   }
   return NULL;
@@ -107,7 +107,10 @@ PointPrice auto_price(AutoSearch *s, const Point *p, bool closed) {
 bool auto_is_hopeless(const AutoSearch *s, const Point *p) {
   Estimate e = estimate_find(s->work, s->o->cluster, p);
   double part = 1;
-  if (p->recompute > RECOMPUTE_none) part = prices_level_part(s->prices, p->recompute);
+  if (p->swap)
+    part = 0;
+  else if (p->recompute > RECOMPUTE_none)
+    part = prices_level_part(s->prices, p->recompute);
   // Without states most of the estimate is of logits, which are too large in it.
   double hopeless = p->offload ? HOPELESS_LOGITS : HOPELESS;
   return e.bytes - e.saved * (1 - part) > hopeless * choose_memory(s->o);
@@ -132,11 +135,12 @@ void auto_note_built(AutoSearch *s, const Point *p, double expected, const Candi
                           .tabled = is_tabled(s, p),
                           .recompute = p->recompute,
                           .offload = p->offload,
+                          .swap = p->swap,
                           .least = seconds});
     vec_push(s->a, &s->seconds.at[s->seconds.n - 1].of, *p);
   }
   // Estimates of bytes are of plans without recomputation, and all states on devices.
-  if (p->stages > 1 && p->recompute == RECOMPUTE_none && !p->offload)
+  if (p->stages > 1 && p->recompute == RECOMPUTE_none && !p->offload && !p->swap)
     s->bytes[p->kind] = fmax(s->bytes[p->kind], bytes);
 }
 

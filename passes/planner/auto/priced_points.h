@@ -15,14 +15,14 @@
 #include "prices.h"
 
 // The error of prices, or of estimates, of points with as many parts of the model, the same level
-// of ZeRO, the same recomputation, and states in host memory or not: the least factor by which
-// plans that were built took longer. It corrects the numbers of points like them; if it is more
-// than 1, only of those with the same ranks inside of layers as one of these plans.
+// of ZeRO, the same recomputation, and states or activations in host memory or not: the least
+// factor by which plans that were built took longer. It corrects the numbers of points like them;
+// if it is more than 1, only of those with the same ranks inside of layers as one of these plans.
 typedef struct Correction {
   int parts, zero;         // stages times chunks
   bool interlaced, tabled; // by tables, or an estimate
   RecomputeLevel recompute;
-  bool offload;
+  bool offload, swap;
   Vec(Point) of; // built points, of which no two have the same ranks inside of layers
   double least;
   double err; // by which later plans were faster than the price that it corrects
@@ -49,11 +49,12 @@ typedef struct Priced {
   bool unfit;       // it lacks memory by its own table
   bool lacks;       // it lacks memory, if it was asked for beside the heap
   bool built;
-  bool skipped;     // its key was too large by the errors so far
-  bool dealt_again; // as its first deal did not fit when it was built
-  bool recomputed;  // points with its layers recomputed were added
-  bool offloaded;   // the same with states in host memory was added
-  bool has_tensor;  // the same with tp instead of sp was added
+  bool skipped;    // its key was too large by the errors so far
+  int dealt_again; // times, as its deal did not fit when it was built
+  bool recomputed; // points with its layers recomputed were added
+  bool offloaded;  // the same with states in host memory was added
+  bool swapped;    // the same with saved activations in host memory was added
+  bool has_tensor; // the same with tp instead of sp was added
 } Priced;
 
 // By how much a plan without stages differed from its price, by tables.
@@ -81,6 +82,7 @@ struct AutoSearch {
   double one_stage; // seconds of the fastest of these so far, built or priced; 0: none was
   int n_recomputed; // points that were added: with recomputation
   int n_offloaded;  // and with states in host memory, of these or others
+  int n_swapped;    // and with saved activations there
   int n_same;       // points with a plan that was built for another one
   int n_impossible, n_unlikely, n_refused, n_estimated, n_built, n_failed, n_excluded;
 };

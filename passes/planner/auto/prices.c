@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "borrowed.h"
+#include "bounds.h"
 #include "candidates.h"
 #include "deal.h"
 #include "deal_text.h"
@@ -41,8 +42,8 @@ enum { IMPROVED = 100 };
 // Of the best deal of parts of layers, at most: one of whole layers. Where it is not as good, it
 // takes 1.007 and more of it in the same models, but one of 1.0022.
 #define WHOLE 1.002
-// Of the memory: stages that have states of just enough layers in host memory are all full, so one
-// of them would exceed it by the gaps between values.
+// Of the memory: stages that have states, or saved activations, of just enough layers in host
+// memory are all full, so one of them would exceed it by the gaps between values.
 #define FILLED 0.997
 
 // Tables of a shape without recomputation, and at a level. The level changes about the same part of
@@ -119,8 +120,9 @@ int prices_tables(const Prices *p) {
 static const Table *table_inside(Prices *p, const Point *inside) {
   const char *why;
   int built = tables_built(p->tables);
+  double slices = step_slices(p->work, inside->micro_batches);
   TableShape shape = {point_plan(p->a, inside), point_inside(inside), inside->micro_batches,
-                      RECOMPUTE_none};
+                      RECOMPUTE_none, inside->offload && slices <= 1};
   const Table *t = tables_get(p->tables, &shape, &why);
   if (t && tables_built(p->tables) > built) vec_push(p->a, &p->lenders, (Lender){*inside, t});
   return t;
@@ -133,6 +135,13 @@ static Point inside_of(const Point *at) {
   inside.kind = POINT_1f1b;
   inside.fewest = false;
   return inside;
+}
+
+static Point without_savers(const Point *at) {
+  Point plain = *at;
+  plain.recompute = RECOMPUTE_none;
+  plain.offload = plain.swap = plain.fewest = false;
+  return plain;
 }
 
 // The table of the point's plan inside of a stage.
@@ -226,6 +235,11 @@ static PriceStatus find_best(Prices *p, const Point *at, const UnitCosts *units,
   return ok && out->bytes <= wish->memory * (1 + 1e-9) ? PRICE_known : PRICE_unfit;
 }
 
+// Whether stages have no more of their states or activations in host memory than they need to.
+static bool fills(const Point *at) {
+  return at->fewest && (at->offload || at->swap);
+}
+
 // Prices the best deal with stages that end at such borders, and finds its text unless they are of
 // units.
 static PriceStatus price_deal(Prices *p, const Point *at, const UnitCosts *units, Borders borders,
@@ -241,13 +255,13 @@ static PriceStatus price_deal(Prices *p, const Point *at, const UnitCosts *units
                          .stages = at->stages,
                          .chunks = at->chunks,
                          .micro_batches = p->work->batches * at->micro_batches,
-                         .memory = wish->memory *
-                                   (at->fewest && at->offload && wish->timeline ? FILLED : 1),
+                         .memory = wish->memory * (fills(at) && wish->timeline ? FILLED : 1),
                          .recompute = at->fewest ? at->recompute : RECOMPUTE_none,
                          .per_stage_recompute = at->fewest && at->recompute > RECOMPUTE_none,
                          .offload = !at->offload ? OFFLOAD_none
                                     : at->fewest ? OFFLOAD_fewest
-                                                 : OFFLOAD_all};
+                                                 : OFFLOAD_all,
+                         .swap = at->swap};
   Deal deal;
   Wish own_wish = *wish;
   own_wish.text &= has_text;
@@ -255,7 +269,7 @@ static PriceStatus price_deal(Prices *p, const Point *at, const UnitCosts *units
   if (status == PRICE_known && wish->timeline && has_text) {
     Point plain = *at;
     if (at->fewest) plain.recompute = RECOMPUTE_none;
-    plain.offload = false;
+    plain.offload = plain.swap = false;
     out->plan = deal_text(point_plan(scratch, &plain), &problem, &deal, p->a);
     if (!out->plan) status = PRICE_refused;
   }
@@ -349,10 +363,46 @@ static UnitCosts with_away(const UnitCosts *units, const AwayPair *pair, Arena *
   return out;
 }
 
+// Whether all states are in host memory, not those of the fewest layers that fit: in one
+// micro-batch without stages, as updates run in backward then.
+static bool all_away(const Prices *p, const Point *at) {
+  return at->offload && at->fewest && at->stages == 1 &&
+         step_slices(p->work, at->micro_batches) <= 1;
+}
+
+// The costs of units that may have saved activations in host memory, by the table of a shape with
+// all of them there. `waited`: the seconds that it takes longer. Those that copies do not explain
+// are of all layers: others wait for the link to host memory, too, such as updates in backward.
+static UnitCosts with_swapped(const UnitCosts *units, const UnitCosts *plain, const UnitCosts *with,
+                              double waited, Arena *a) {
+  UnitCost *unit = arena_array(a, UnitCost, units->n);
+  double copies = 0;
+  for (int i = 0; i < units->n; i++) {
+    const UnitCost *x = &plain->at[i], *y = &with->at[i];
+    unit[i] = units->at[i];
+    unit[i].swapped = fmax(x->kept[RECOMPUTE_none] - y->kept[RECOMPUTE_none], 0);
+    unit[i].swapped_working = fmax(y->working[0], y->working[1]);
+    unit[i].copies[0] = y->copies[0];
+    unit[i].copies[1] = y->copies[1];
+    copies += y->copies[0];
+  }
+  UnitCosts alone = *plain;
+  alone.at = unit;
+  double more = fmax(waited - deal_all_swapped(&alone, a), 0);
+  for (int i = 0; i < units->n && copies > 0; i++)
+    unit[i].waits = more * unit[i].copies[0] / copies;
+  UnitCosts out = *units;
+  out.at = unit;
+  return out;
+}
+
 // The costs of units that a point's deal chooses from.  False: the passes refuse a table.
 static bool costs_of(Prices *p, const Point *at, Arena *a, UnitCosts *out) {
   Point plain = *at, level = *at;
-  plain.offload = level.offload = false;
+  bool away = all_away(p, at);
+  double slices = step_slices(p->work, at->micro_batches);
+  plain.offload = level.offload = away;
+  plain.swap = level.swap = false;
   if (at->fewest) plain.recompute = RECOMPUTE_none;
   const Table *t = table_of(p, &plain), *other;
   if (!t) return false;
@@ -361,7 +411,14 @@ static bool costs_of(Prices *p, const Point *at, Arena *a, UnitCosts *out) {
     if (!(other = table_of(p, &level))) return false;
     *out = with_level(out, &other->costs, at->recompute, a);
   }
-  if (!at->offload) return true;
+  if (at->swap) {
+    Point swapped = plain;
+    swapped.swap = true;
+    if (!(other = table_of(p, &swapped))) return false;
+    double waited = at->stages == 1 ? (other->seconds - t->seconds) / slices : 0;
+    *out = with_swapped(out, &t->costs, &other->costs, waited, a);
+  }
+  if (!at->offload || away) return true;
   plain.recompute = RECOMPUTE_none;
   plain.fewest = false;
   const AwayPair *pair = find_away(p, &plain);
@@ -370,10 +427,75 @@ static bool costs_of(Prices *p, const Point *at, Arena *a, UnitCosts *out) {
   return true;
 }
 
+// The savers of a plan without stages: as of a deal to one stage.
+typedef struct OneStage {
+  double seconds, bytes; // besides those of the plan without them
+  const char *savers;    // in the plan's text; NULL: there are too many numbers
+} OneStage;
+
+// Finds the fewest layers in host memory, or recomputed, that fit. `bytes`: of the plan without
+// savers, by its table; 0: as its units say. False: it does not fit.
+static bool deal_one_stage(const Prices *p, const Point *at, const UnitCosts *units, double memory,
+                           double bytes, bool offload, OneStage *out) {
+  Arena *scratch = arena_new();
+  Deal deal;
+  Price without = {0}, with = {0};
+  DealProblem problem = {.units = units,
+                         .kind = STAGED_1f1b,
+                         .stages = 1,
+                         .chunks = 1,
+                         .micro_batches = p->work->batches * at->micro_batches,
+                         .memory = INFINITY};
+  bool ok = deal_find(&problem, scratch, &deal) &&
+            makespan_find(&problem, &deal, INFINITY, &without.seconds, &without.bytes);
+  problem.memory = memory - (bytes > 0 ? bytes - without.bytes : 0);
+  problem.recompute = at->recompute;
+  problem.per_stage_recompute = at->recompute > RECOMPUTE_none;
+  problem.offload = offload ? OFFLOAD_fewest : OFFLOAD_none;
+  problem.swap = at->swap;
+  ok = ok && deal_find(&problem, scratch, &deal) &&
+       makespan_find(&problem, &deal, INFINITY, &with.seconds, &with.bytes);
+  if (ok)
+    *out = (OneStage){with.seconds - without.seconds, with.bytes - without.bytes,
+                      deal_savers(&problem, &deal, p->a)};
+  arena_free(scratch);
+  return ok;
+}
+
+// Prices the plan without stages that has as few layers in host memory, or recomputed, as fit: as
+// the table of the plan without savers says, and the difference of both in a deal to one stage. In
+// one micro-batch updates run in backward if states are in host memory, so all of them are.
+static PriceStatus price_one_stage(Prices *p, const Point *at, const Wish *wish, Price *out) {
+  Point plain = without_savers(at);
+  plain.offload = all_away(p, at);
+  const Table *t = table_of(p, &plain);
+  if (p->refuses_deals || !t) return PRICE_refused;
+  Arena *scratch = arena_new();
+  UnitCosts units;
+  OneStage one;
+  bool ok = costs_of(p, at, scratch, &units);
+  PriceStatus status = ok ? PRICE_known : PRICE_refused;
+  bool few_away = at->offload && !plain.offload;
+  if (ok && !deal_one_stage(p, at, &units, wish->memory * FILLED, t->bytes, few_away, &one))
+    status = PRICE_unfit;
+  if (status == PRICE_known) {
+    const char *savers = one.savers;
+    out->seconds = out->bound = t->seconds + one.seconds;
+    out->bytes = t->bytes + one.bytes;
+    if (savers && plain.offload) savers = str_format(scratch, "%s,%s=1", savers, offload_program);
+    plain.offload = false;
+    if (savers) out->plan = point_plan_with(p->a, &plain, savers);
+    if (!savers) status = PRICE_refused;
+  }
+  arena_free(scratch);
+  return status;
+}
+
 // Prices a plan that fits into so much memory, with `text` a deal that is in its text.
 static PriceStatus find_price(Prices *p, const Point *at, const Wish *wish, Price *out) {
   *out = (Price){0};
   if (!prices_has_units(p, at)) return PRICE_unknown;
+  if (at->stages == 1 && at->fewest) return price_one_stage(p, at, wish, out);
   if (at->stages == 1) {
     const Table *t = table_of(p, at);
     if (!t) return PRICE_refused;
@@ -523,7 +645,7 @@ static bool is_inner(const Lender *l, const Point *at) {
 static int need_lender(Prices *p, const Point *at, int before) {
   Point plain = *at, whole;
   plain.recompute = RECOMPUTE_none;
-  plain.offload = false;
+  plain.offload = plain.swap = false;
   plain.fewest = false;
   int i = find_lender(p, &plain);
   if (i >= 0 && (i != before || is_inner(&p->lenders.at[i], at))) return i;
@@ -547,7 +669,7 @@ static bool is_own(const Lender *l, const Point *at) {
   plain.stages = plain.chunks = 1;
   plain.kind = POINT_1f1b;
   plain.recompute = RECOMPUTE_none;
-  plain.offload = plain.fewest = false;
+  plain.offload = plain.swap = plain.fewest = false;
   return point_equal(&l->at, &plain);
 }
 
@@ -561,9 +683,7 @@ static double bound_parts(const Prices *p, const Lender *l, const Point *at, dou
 
 // The table for a quick bound: one that is there, also of the loop alone, or the one that is made.
 static int quick_lender(Prices *p, const Point *at, bool *loop) {
-  Point plain = *at;
-  plain.recompute = RECOMPUTE_none;
-  plain.offload = plain.fewest = false;
+  Point plain = without_savers(at);
   int i = find_lender(p, &plain), of_loop = i < 0 ? find_nearest(p, &plain, lends_loop) : -1;
   *loop = of_loop >= 0 && is_inner(&p->lenders.at[of_loop], at);
   return *loop ? of_loop : need_lender(p, at, -1);
@@ -571,10 +691,12 @@ static int quick_lender(Prices *p, const Point *at, bool *loop) {
 
 bool prices_quick(Prices *p, const Point *at, double *bound) {
   if (at->stages > 1 && at->kind == POINT_interlaced) return false;
-  bool loop;
+  bool saves = at->offload || at->swap, loop;
+  Point plain = without_savers(at);
+  if (at->swap) at = &plain;
   int i = quick_lender(p, at, &loop);
   // Without stages its own bound is as quick, unless it takes another table.
-  if (i < 0 || (at->stages == 1 && !at->offload && !loop)) return false;
+  if (i < 0 || (at->stages == 1 && !saves && !loop)) return false;
   const Lender lender = p->lenders.at[i];
   double seconds = loop ? borrow_loop(&lender, at, p->work)
                         : borrow_seconds(&lender, at, p->work, p->o->cluster);
@@ -613,13 +735,39 @@ static double units_moves(const UnitCosts *units) {
   return moves;
 }
 
+// Gives costs that are borrowed those of saved activations in host memory: all that are kept may be
+// there, and nothing of them is on the device that is not counted anyhow.
+static void borrow_swapped(const Prices *p, const Point *at, UnitCosts *units, Arena *a) {
+  bool in_backward = all_away(p, at);
+  UnitCost *unit = arena_array(a, UnitCost, units->n);
+  for (int i = 0; i < units->n; i++) {
+    UnitCost *u = &unit[i];
+    *u = units->at[i];
+    u->swapped = u->kept[RECOMPUTE_none];
+    u->copies[0] = u->copies[1] = LEAST_AGAIN * copy_seconds(p->o->cluster, at, u->swapped);
+    u->swapped_working = fmax(u->working[0], u->working[1]);
+    // Copies of states then run beside backward.
+    if (in_backward) u->moves = 0;
+  }
+  units->at = unit;
+}
+
+// The bound of a plan without stages by the least that its layers take longer, as price_one_stage.
+static PriceStatus bound_one_stage(const Prices *p, const Lender *l, const Point *at,
+                                   const UnitCosts *units, double memory, double *bound) {
+  OneStage one;
+  double more = is_own(l, at) ? l->table->bytes : 0;
+  if (!deal_one_stage(p, at, units, memory, more, at->offload, &one)) return PRICE_unfit;
+  *bound = LENT_SECONDS * fmax(borrow_seconds(l, at, p->work, p->o->cluster),
+                               borrow_loop(l, at, p->work) + one.seconds);
+  return PRICE_known;
+}
+
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
   int before = *from, i = need_lender(p, at, before);
   // Its own table without savers, before the others that its price takes.
-  if (i >= 0 && i == before && at->offload && at->stages > 1) {
-    Point plain = *at;
-    plain.recompute = RECOMPUTE_none;
-    plain.offload = plain.fewest = false;
+  if (i >= 0 && i == before && (at->swap || (at->offload && at->stages > 1))) {
+    Point plain = without_savers(at);
     if (table_of(p, &plain)) i = find_lender(p, &plain);
   }
   if (i < 0 || i == before) return PRICE_unknown;
@@ -644,7 +792,10 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) 
     units = with_away(&units, away, scratch);
     borrow_away(l, at, &units, scratch);
   }
-  if (at->stages > 1) {
+  if (at->swap) borrow_swapped(p, at, &units, scratch);
+  if (at->swap && at->stages == 1) {
+    status = bound_one_stage(p, l, at, &units, memory, bound);
+  } else if (at->stages > 1) {
     Price price = {0};
     Wish wish = {.memory = memory, .lender = l};
     status = find_deal(p, at, &units, &wish, &price);

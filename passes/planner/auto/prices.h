@@ -5,6 +5,7 @@
 //                      schedule, then the deal's timeline
 //     some recomputed  such a deal with the units of two tables, and the plan with that deal
 //     some offloaded   likewise; a table with all states in host memory has their bytes and seconds
+//     some swapped     likewise, of saved activations; without stages, too
 //     without stages   the simulated step of cut-outs, extended to all layers
 //
 // Tables come from the passes, so a price is that of the built plan. A deal of layers, or of parts

@@ -266,9 +266,12 @@ static bool is_tried(const Relief *r, const char *plan, int64_t slices) {
   return false;
 }
 
-// Whether some layers or parts of them are recomputed.
-static bool recomputes(const char *plan) {
-  return strstr(plan, "recompute") != NULL;
+// Whether the plan has a program of the saver, for some layers or parts of them.
+static bool repeats(const char *plan, const char *saver) {
+  static const char *const program[] = {"recompute", "swap", "offload"};
+  for (size_t i = 0; i < sizeof program / sizeof *program; i++)
+    if (strstr(plan, program[i]) && strstr(saver, program[i])) return true;
+  return false;
 }
 
 static void list_variants(Relief *r) {
@@ -281,8 +284,7 @@ static void list_variants(Relief *r) {
     for (int k = 0; k < r->savers.n; k++) {
       const Saver *saver = &r->savers.at[k];
       Variant v = {.base = i, .saver = k};
-      if (programs + saver->programs > MAX_PLAN || (recomputes(base) && recomputes(saver->text)))
-        continue;
+      if (programs + saver->programs > MAX_PLAN || repeats(base, saver->text)) continue;
       v.plan = str_format(r->a, "%s%s", base, saver->text);
       vec_push(r->a, &r->variants, v);
     }

@@ -12,9 +12,9 @@
 // Fewer micro-batches than stages leave ranks idle most of the time. They are points of small
 // models alone: their ops may take as long for one row as for two.
 //
-// Points that do not fit get variants with recomputation, and with states in host memory, while the
-// search runs (auto.c). Those with sp of which all layers are recomputed, or that the passes
-// refuse, get variants with tp.
+// Points that do not fit get variants with recomputation, and with states and saved activations in
+// host memory, while the search runs (auto.c). Those with sp of which all layers are recomputed, or
+// that the passes refuse, get variants with tp.
 //
 // Numbers of ranks are divisors of all ranks, and micro-batches divide the rows of a replica. Ranks
 // inside of a layer are in one node, as links between nodes are slower; experts may be far apart,

@@ -92,10 +92,10 @@ static bool build(Tables *t, const TableShape *shape, const char *plan, const in
 
 // A few occurrences of each run: the cut-out that is built first. A run with one more has all of
 // them, as another cut-out takes longer.
-static int *few_of_each(const ModelUnits *b, Arena *a) {
+static int *few_of_each(const ModelUnits *b, int few, Arena *a) {
   int *keep = arena_array(a, int, b->n_runs);
   for (int i = 0; i < b->n_runs; i++)
-    keep[i] = b->run[i].n <= FEW + 1 ? b->run[i].n : FEW;
+    keep[i] = b->run[i].n <= few + 1 ? b->run[i].n : few;
   return keep;
 }
 
@@ -105,7 +105,7 @@ void tables_report(const Tables *t, const TableShape *shape, const char *why, Di
   const char *text =
       t->o.pipeline(t->o.context, a, shape->plan, shape->ranks, shape->micro_batches, d);
   if (text) {
-    Module *m = cut_out(t->blocks, few_of_each(t->blocks, a));
+    Module *m = cut_out(t->blocks, few_of_each(t->blocks, FEW, a));
     PipelineOptions run = {.bisect_limit = -1, .unproved = true, .layers = &t->blocks->layers};
     pipeline_run(m, text, &run, d);
     module_free(m);
@@ -126,7 +126,7 @@ typedef struct CutOuts {
 static bool build_all(Tables *t, const TableShape *shape, const char *plan, CutOuts *c, Arena *a,
                       const char **why) {
   const ModelUnits *b = t->blocks;
-  c->keep = few_of_each(b, a);
+  c->keep = few_of_each(b, shape->late ? FEW + 1 : FEW, a);
   c->more = arena_array(a, bool, b->n_runs);
   c->one_more = arena_array(a, Sample, b->n_runs);
   for (int i = 0; i < b->n_runs; i++)
@@ -435,6 +435,7 @@ static bool make_table(Tables *t, const TableShape *shape, Table *out, const cha
         .updating = figure[FIG_updating][i],
         .sums = figure[FIG_sums][i],
         .piece = s->piece,
+        .copies = {s->copies[0], s->copies[1]},
         .update = figure[FIG_update][i]};
     if (!in_layer && i + 1 < b->n_units && s->tied > 0) {
       unit[i].tied_unit = s->tied_unit;
@@ -488,7 +489,8 @@ const Table *tables_get(Tables *t, const TableShape *shape, const char **why) {
   for (int i = 0; i < t->entry.n; i++) {
     const Entry *e = t->entry.at[i];
     if (e->shape.ranks != shape->ranks || e->shape.micro_batches != shape->micro_batches ||
-        e->shape.recompute != shape->recompute || !str_equal(e->shape.plan, shape->plan))
+        e->shape.recompute != shape->recompute || e->shape.late != shape->late ||
+        !str_equal(e->shape.plan, shape->plan))
       continue;
     *why = e->why;
     return e->why ? NULL : &e->table;

@@ -13,8 +13,8 @@
 // the model gets the remainder.  A run of three layers at most is whole in every cut-out, and has
 // none of its own.
 //
-// Values that several units read, as an encoder's result, are gathered once in a cut-out, and on each
-// stage that reads them: the cost of beginning a stage with a unit has that, too.
+// Values that several units read, as an encoder's result, are gathered once in a cut-out, and on
+// each stage that reads them: the cost of beginning a stage with a unit has that, too.
 //
 // Seconds are those of the simulated step (cost/cost_step.h), by the op that a rank runs or waits
 // for; bytes are those of live ranges (cost/step_lives.h).  So a price is that of the built plan.
@@ -33,6 +33,7 @@ typedef struct TableShape {
   int64_t ranks;    // of a stage: the product of the sizes
   int64_t micro_batches;
   RecomputeLevel recompute; // levels up to this one are known
+  bool late; // layers cost the same from the third one on, as updates in backward wait for copies
 } TableShape;
 
 typedef struct Table {

@@ -58,6 +58,11 @@ typedef struct UnitCost {
   double away;  // the part of `lasting` that is there
   double moves; // further seconds of updates
   double piece; // bytes of the largest update on the device
+  // If its saved activations are in host memory from forward to backward:
+  double swapped;   // the part of `kept` that is there, if it is not recomputed
+  double copies[2]; // seconds of a micro-batch of copies there, and back, which run beside compute
+  double waits;     // seconds of a micro-batch that other ops wait for the link to host memory
+  double swapped_working; // as the larger of `working`, with its layer's and the one's before it
 } UnitCost;
 
 typedef struct UnitCosts {

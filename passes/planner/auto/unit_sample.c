@@ -138,9 +138,10 @@ static void read_slice(const Reader *r, const StepTimeline *t, double from, doub
   Vec(const StepEvent *) event = {0};
   for (int i = 0; i < t->event.n; i++) {
     const StepEvent *e = &t->event.at[i];
-    if (e->lane == 0 && e->op && e->part == STEP_micro && e->slice == r->slice &&
-        (e->line == LINE_computes || e->line == LINE_moves))
-      vec_push(r->a, &event, e);
+    if (e->lane != 0 || !e->op || e->part != STEP_micro || e->slice != r->slice) continue;
+    if (e->line == LINE_computes || e->line == LINE_moves) vec_push(r->a, &event, e);
+    if (e->line == LINE_out || e->line == LINE_in)
+      r->out->unit[unit_of(r, e->op)].copies[e->line == LINE_in] += e->to - e->from;
   }
   if (event.n) qsort(event.at, (size_t)event.n, sizeof *event.at, by_op);
   double now = from;

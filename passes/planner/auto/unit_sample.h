@@ -22,8 +22,9 @@ typedef struct UnitSample {
   // Elements of weights that an earlier unit reads, too, on a rank, and the nearest such unit.
   double tied;
   int tied_unit;
-  double weights; // elements of the weights that it reads first
-  double piece;   // bytes that the largest of their updates copies to the device; 0: none does
+  double weights;   // elements of the weights that it reads first
+  double piece;     // bytes that the largest of their updates copies to the device; 0: none does
+  double copies[2]; // seconds of copies of saved activations to host memory, and back
   // Bytes of the whole step: of these weights' gradients, of their states, and of all.
   double gradients, states, lasting;
 } UnitSample;

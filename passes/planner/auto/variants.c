@@ -31,9 +31,39 @@ static void add_offloaded(AutoSearch *s, const Point *plain, RecomputeLevel leve
   s->n_offloaded++;
 }
 
+// Whether the point may have saved activations in host memory. Not with chunks, nor with tables of
+// words on all stages, which have no deals in plans' texts; nor if gradients of weights run later,
+// as these read activations once more. Nor on clusters that keep weights in host memory, too: no
+// table has copies of both.
+static bool may_swap(const AutoSearch *s, const Point *p) {
+  return s->prices && prices_have_deals(s->prices) && !s->o->cluster->host_weights &&
+         p->chunks == 1 && p->kind == POINT_1f1b;
+}
+
+// Adds the point of the same plan with saved activations in host memory: of as few layers of each
+// stage as fit, beside recomputed ones and states in host memory.
+static void add_swapped(AutoSearch *s, int i) {
+  Priced p = {.at = s->points.at[i].at, .lender = -1};
+  if (p.at.recompute > RECOMPUTE_none || p.at.offload || p.at.swap || s->points.at[i].swapped ||
+      !may_swap(s, &p.at))
+    return;
+  s->points.at[i].swapped = true;
+  p.at.offload = may_offload(s, &p.at);
+  p.at.recompute = RECOMPUTE_layer;
+  p.at.swap = p.at.fewest = true;
+  p.bound = bound_find(s->work, s->o->cluster, &p.at);
+  if (p.bound.lasting > choose_memory(s->o) || point_programs(&p.at) > MAX_PLAN) return;
+  if (s->hurries) p.estimate = points_hurried(s, &p.at);
+  vec_push(s->a, &s->points, p);
+  points_push(s, s->points.n - 1);
+  s->n_swapped++;
+}
+
 void add_least(AutoSearch *s, int i) {
+  add_swapped(s, i);
   const Point plain = s->points.at[i].at;
-  if (plain.recompute > RECOMPUTE_none || s->points.at[i].offloaded || !may_offload(s, &plain))
+  if (plain.recompute > RECOMPUTE_none || plain.swap || s->points.at[i].offloaded ||
+      !may_offload(s, &plain))
     return;
   s->points.at[i].offloaded = true;
   add_offloaded(s, &plain, RECOMPUTE_layer);
@@ -41,14 +71,15 @@ void add_least(AutoSearch *s, int i) {
 
 void add_less_recomputed(AutoSearch *s, int i) {
   const Point at = s->points.at[i].at;
-  if (!at.offload || at.recompute != RECOMPUTE_layer) return;
+  if (!at.offload || at.swap || at.recompute != RECOMPUTE_layer) return;
   if (at.stages == 1) add_offloaded(s, &at, RECOMPUTE_none);
   if (s->has.attends) add_offloaded(s, &at, RECOMPUTE_attention);
 }
 
 void add_recomputed(AutoSearch *s, int i) {
   const Priced plain = s->points.at[i];
-  if (!s->prices || plain.at.recompute > RECOMPUTE_none || plain.at.offload || plain.recomputed)
+  if (!s->prices || plain.at.recompute > RECOMPUTE_none || plain.at.offload || plain.at.swap ||
+      plain.recomputed)
     return;
   s->points.at[i].recomputed = true;
   for (RecomputeLevel k = RECOMPUTE_none + 1; k < N_RECOMPUTE_LEVELS; k++) {

@@ -1,9 +1,10 @@
 // Points that are added while the search of auto runs, as another one does not fit or may be
-// better with them: with recomputation, with states in host memory, with tp.
+// better with them: with recomputation, with states or saved activations in host memory, with tp.
 //
 //     pp=16,zero1=2 lacks memory        pp=16,zero1=2,recompute=1             all layers
 //     that fits                         pp:6:6:…=16,zero1=2,recompute:2=1     as few as fit
 //     pp=16,zero1=2 lacks memory        …,recompute:1=1,offload:29@1-30=1     as few of both as fit
+//     pp=16,zero1=2 lacks memory        …,recompute:2@3=1,swap:1@1-2:1@4-6=1  and saved activations
 //     sp=4,recompute=1 fits             tp=4,recompute=1
 
 #ifndef VARIANTS_H
@@ -19,7 +20,8 @@ void add_recomputed(AutoSearch *s, int i);
 void add_fewest(AutoSearch *s, int i);
 
 // Adds the point of the same plan with states in host memory and all layers recomputed, as it does
-// not fit; with stages, a deal chooses the layers of both.
+// not fit; with stages, a deal chooses the layers of both. And the point of which a deal chooses
+// layers with saved activations in host memory beside these, also without stages.
 void add_least(AutoSearch *s, int i);
 
 // Adds those with less recomputation, as this one may fit: they need more memory. Deals without
