@@ -28,7 +28,13 @@ typedef struct Pack {
 } Pack;
 
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+// Four elements of x and y, by their numbers in both.
+#ifdef __clang__
+#define FOUR_OF(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
 typedef int32_t FourIndex __attribute__((vector_size(16)));
+#define FOUR_OF(x, y, ...) __builtin_shuffle(x, y, (FourIndex){__VA_ARGS__})
+#endif
 
 static inline float gemm_element(GemmType type, const void *x, int64_t i) {
   if (type == GEMM_f32) return ((const float *)x)[i];

@@ -135,14 +135,14 @@ GEMM_INLINE void TRANSPOSE(const GemmType type, const Pack *p, int64_t lane, flo
     Four x0 = LOAD(type, p->from, from + s), x1 = LOAD(type, p->from, from + p->lane + s);
     Four x2 = LOAD(type, p->from, from + 2 * p->lane + s);
     Four x3 = LOAD(type, p->from, from + 3 * p->lane + s);
-    Four low0 = __builtin_shuffle(x0, x1, (FourIndex){0, 4, 1, 5});
-    Four low1 = __builtin_shuffle(x2, x3, (FourIndex){0, 4, 1, 5});
-    Four high0 = __builtin_shuffle(x0, x1, (FourIndex){2, 6, 3, 7});
-    Four high1 = __builtin_shuffle(x2, x3, (FourIndex){2, 6, 3, 7});
-    *(Four *)at = __builtin_shuffle(low0, low1, (FourIndex){0, 1, 4, 5});
-    *(Four *)(at + stride) = __builtin_shuffle(low0, low1, (FourIndex){2, 3, 6, 7});
-    *(Four *)(at + 2 * stride) = __builtin_shuffle(high0, high1, (FourIndex){0, 1, 4, 5});
-    *(Four *)(at + 3 * stride) = __builtin_shuffle(high0, high1, (FourIndex){2, 3, 6, 7});
+    Four low0 = FOUR_OF(x0, x1, 0, 4, 1, 5);
+    Four low1 = FOUR_OF(x2, x3, 0, 4, 1, 5);
+    Four high0 = FOUR_OF(x0, x1, 2, 6, 3, 7);
+    Four high1 = FOUR_OF(x2, x3, 2, 6, 3, 7);
+    *(Four *)at = FOUR_OF(low0, low1, 0, 1, 4, 5);
+    *(Four *)(at + stride) = FOUR_OF(low0, low1, 2, 3, 6, 7);
+    *(Four *)(at + 2 * stride) = FOUR_OF(high0, high1, 0, 1, 4, 5);
+    *(Four *)(at + 3 * stride) = FOUR_OF(high0, high1, 2, 3, 6, 7);
   }
   for (; s < p->steps; s++, at += stride)
     for (int j = 0; j < 4; j++)
