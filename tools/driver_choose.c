@@ -331,10 +331,10 @@ static void say_certificate(Arena *a, const Certificate *c, const char *plan,
       fprintf(stderr, "%s %d %s", i < last ? "," : " and", added[i].n, added[i].savers);
   if (last >= 0) fprintf(stderr, ",");
   if (c->unpriced)
-    fprintf(stderr, " %d that may be better have no price, ", c->unpriced);
-  else
-    fprintf(stderr, " none is priced %s, ",
-            say_better(a, round(1e3 * (1 - least / c->best)) / 10, 1));
+    fprintf(stderr, " %d that may be better %s no price,", c->unpriced,
+            c->unpriced == 1 ? "has" : "have");
+  fprintf(stderr, " none%s is priced %s, ", c->unpriced ? " of the others" : "",
+          say_better(a, round(1e3 * (1 - least / c->best)) / 10, 1));
   double gap = ceil(100 * (1 - c->bound / c->best));
   double tabled = ceil(100 * (1 - c->tabled / c->best));
   if (c->tables && tabled < gap)

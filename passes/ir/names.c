@@ -1,8 +1,9 @@
 // The names of values: unique in their graph, with lookup in constant time.
 //
 // A graph has the sum of a hash of each named value and its name, as they were added here.  Where
-// the same sum over the values of the graph is equal, no name was set in another way, and each is
-// found: the verifier compares the sums, as a lookup of every value takes a tenth of its time.
+// the same sum over the values of the graph is equal, no name was set in another way, but for one
+// chance in 2^64, and each is found: the verifier compares the sums, as a lookup of every value
+// takes a tenth of its time.
 
 #include "base/hash.h"
 #include "ir/graph.h"

@@ -86,6 +86,10 @@ static const Version *version(void) {
   return &versions[0];
 }
 
+bool gemm_is_wide(void) {
+  return sizeof versions / sizeof *versions > 1;
+}
+
 // -- One thread ----------------------------------------------------------------------------------
 
 // Some rows and columns of a product, of one thread.

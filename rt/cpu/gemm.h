@@ -16,6 +16,7 @@
 #ifndef NNRT_GEMM_H
 #define NNRT_GEMM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum GemmType { GEMM_f32, GEMM_bf16, GEMM_f16 } GemmType;
@@ -27,6 +28,9 @@ typedef struct Gemm {
   int64_t a_row, a_column, b_row, b_column;
   GemmType in, out;
 } Gemm;
+
+// Whether it has tiles for the vectors of this processor; clang compiles those of SSE alone.
+bool gemm_is_wide(void);
 
 // Runs with at most `threads` threads, in the rank's scratch.  Returns 0 or a code.
 int gemm_run(const Gemm *g, int threads, void *y, const void *a, const void *b);

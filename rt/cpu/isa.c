@@ -37,6 +37,7 @@ static const struct {
   const char *dnnl; // in ONEDNN_MAX_CPU_ISA
   int set;
 } levels[] = {
+    {"sse4.2", "SSE41", dnnl_cpu_isa_sse41}, // no kernel uses more of it than the next
     {"sse41", "SSE41", dnnl_cpu_isa_sse41},
     {"avx", "AVX", dnnl_cpu_isa_avx},
     {"avx2", "AVX2", dnnl_cpu_isa_avx2 | CLONES_V3},
@@ -194,7 +195,7 @@ bool nnrt_device_isa(int64_t *out_set, Why *w) {
   const char *most = getenv("NNRT_MAX_ISA");
   int set = of_processor() & (CLONES | of_dnnl_variable()), found = -1;
   *out_set = set;
-  if (!most) return true;
+  if (!most || !*most) return true;
   for (int i = 0; i < N_LEVELS && found < 0; i++)
     if (strcmp(most, levels[i].name) == 0) found = levels[i].set;
   *out_set = set & found;

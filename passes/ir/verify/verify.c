@@ -131,9 +131,9 @@ const char *value_text(Arena *a, const Value *v) {
 //
 // Operands and lists of uses are two lists of the same uses.  Looking for each operand among the
 // uses of its value, and counting these, would read most uses from memory four times.  Instead two
-// sums are compared, over the operands and over the lists of uses, of a hash of each use.  Equal
-// sums show that all uses are the same, as no use is twice in either: an operand has its op and
-// position, and a list its value and both links.
+// sums are compared, over the operands and over the lists of uses, of a hash of each use.  If they
+// are equal all uses are the same, but for one chance in 2^64, as no use is twice in either: an
+// operand has its op and position, and a list its value and both links.
 
 static bool check_use(const Graph *g, const Use *u, const Op *user, int index, Diag *d) {
   const Loc *loc = user ? user->loc : NULL;

@@ -163,9 +163,10 @@ static void raise_tier(AutoSearch *s, int i, const Candidates *all) {
   bool asks_own = p->tier == TIER_borrowed && p->at.offload && p->at.stages > 1;
   if (s->prices && !auto_is_small(s) && p->tier == TIER_bound && auto_is_hopeless(s, &p->at))
     price.status = PRICE_unfit;
-  else if (asks_own && lacks_memory(s, i))
-    p->unfit = true, price.status = PRICE_unfit;
-  else if (s->prices && p->tier <= TIER_borrowed)
+  else if (asks_own && lacks_memory(s, i)) {
+    p->unfit = true;
+    price.status = PRICE_unfit;
+  } else if (s->prices && p->tier <= TIER_borrowed)
     price.status = prices_borrow(s->prices, &p->at, &p->lender, &price.seconds);
   if (p->tier == TIER_borrowed) price.seconds = fmax(price.seconds, p->seconds);
   if (price.status == PRICE_known) price.tabled = price.seconds;
