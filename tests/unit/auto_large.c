@@ -328,6 +328,52 @@ static void points_that_are_worse_in_parts_are_not_built(void **state) {
   heard_free(h);
 }
 
+// The point of a plan with as few swapped and recomputed layers as fit, and states in host memory.
+static Point with_savers(const char *plan, int64_t micro_batches) {
+  Point at;
+  assert_true(point_of_plan(plan, RANKS, micro_batches, &at));
+  at.recompute = RECOMPUTE_layer;
+  at.offload = at.swap = at.fewest = true;
+  return at;
+}
+
+// The first bound of a point with stages and savers is that of the best deal of layers without
+// them, which is above the mean of the stages and the largest layer.
+static void savers_take_no_less_than_a_deal_without_them(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  Problem p = {
+      .a = arena_new(), .cluster = "h100:1x4", .target = TARGET_cuda, .optimizer = "adamw"};
+  p.text = sequence_model(p.a, 64, 256, 29);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
+  Cluster less = *o.cluster;
+  o.cluster = &less;
+  o.limited = true;
+  less.memory = 1e15;
+  AutoSearch *s = auto_new(m, &o, p.a);
+  Point plain, at = with_savers("pp=4", 8);
+  assert_true(point_of_plan("pp=4", RANKS, 8, &plain));
+  double quick, of_plain, bound;
+  int from = -1;
+  Price any, own;
+  assert_int_equal(prices_borrow(s->prices, &plain, &from, &bound), PRICE_known);
+  assert_true(prices_quick(s->prices, &plain, &of_plain));
+  assert_true(prices_quick(s->prices, &at, &quick));
+  assert_true(bound > of_plain);
+  assert_true(quick >= bound);
+  // It is below the price in any memory.
+  assert_int_equal(prices_find(s->prices, &plain, true, &any), PRICE_known);
+  for (int percent = 100; percent >= 60; percent -= 20) {
+    less.memory = any.bytes * percent / 100;
+    if (prices_find(s->prices, &at, false, &own) == PRICE_known) assert_true(quick <= own.bound);
+  }
+  auto_end(s);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
 // -- Models without units ----------------------------------------------------------------------
 
 // Returns the seconds of the fastest plan of all points.
@@ -383,6 +429,7 @@ TEST_GROUP(auto_large) {
       cmocka_unit_test(errors_are_those_of_corrected_prices),
       cmocka_unit_test(points_with_fewer_layers_are_added),
       cmocka_unit_test(points_that_are_worse_in_parts_are_not_built),
+      cmocka_unit_test(savers_take_no_less_than_a_deal_without_them),
       cmocka_unit_test(points_come_back_after_a_plan),
       cmocka_unit_test(estimates_do_not_end_the_search),
       cmocka_unit_test(more_micro_batches_take_no_less),

@@ -717,6 +717,13 @@ bool prices_quick(Prices *p, const Point *at, double *bound) {
                          .micro_batches = p->work->batches * at->micro_batches,
                          .memory = INFINITY};
   *bound = LENT_SECONDS * deal_quick(&problem);
+  if (saves) {
+    // Savers take seconds, and such deals are of layers: the best one in any memory is a bound.
+    UnitCosts layers = costs_between(&units, BORDER_layers, scratch);
+    Deal deal;
+    problem.units = &layers;
+    if (deal_find(&problem, scratch, &deal)) *bound = fmax(*bound, LENT_SECONDS * deal.bound);
+  }
   arena_free(scratch);
   return true;
 }

@@ -70,7 +70,8 @@ PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound);
 
 // A lower bound by the same table, or one that bounds the loop, of the point's work alone: found at
 // once, without tables of savers, but that of the first point with all layers recomputed. Without
-// stages, and with the fewest of a stage recomputed, it holds for less recomputation, too. False:
+// stages, and with the fewest of a stage recomputed, it holds for less recomputation, too. Of
+// stages with states or saved activations in host memory it is the best deal in any memory. False:
 // there is none, or another bound is as quick.
 bool prices_quick(Prices *p, const Point *at, double *bound);
 
