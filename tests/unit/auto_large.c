@@ -374,6 +374,105 @@ static void savers_take_no_less_than_a_deal_without_them(void **state) {
   heard_free(h);
 }
 
+// A point without stages with swapped layers gets its own tables one after the other, each with a
+// bound below its price: the first is that of the plan without savers.
+static void swapped_points_get_one_table_at_a_time(void **state) {
+  (void)state;
+  enum { PER_TABLE = 2 }; // cut-outs
+  Heard *h = heard_new();
+  Problem p = {
+      .a = arena_new(), .cluster = "h100:1x4", .target = TARGET_cuda, .optimizer = "adamw"};
+  p.text = sequence_model(p.a, 64, 256, 29);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
+  Cluster less = *o.cluster;
+  o.cluster = &less;
+  o.limited = true;
+  for (int64_t micro_batches = 1; micro_batches <= 2; micro_batches++) {
+    less.memory = 1e15;
+    AutoSearch *s = auto_new(m, &o, p.a);
+    Point plain, at = with_savers("zero3", micro_batches);
+    assert_true(point_of_plan("zero3", RANKS, micro_batches, &plain));
+    Price without, own;
+    double bound, of_others, last;
+    int from = -1, own_tables = 0, before;
+    assert_int_equal(prices_find(s->prices, &plain, true, &without), PRICE_known);
+    less.memory = without.bytes * 0.8;
+    assert_int_equal(prices_borrow(s->prices, &at, &from, &of_others), PRICE_known);
+    last = of_others;
+    before = prices_tables(s->prices);
+    while (prices_borrow(s->prices, &at, &from, &bound) == PRICE_known) {
+      int made = prices_tables(s->prices) - before;
+      assert_true(made > 0 && made <= PER_TABLE);
+      assert_true(bound >= 0.98 * without.seconds);
+      before += made;
+      last = bound;
+      own_tables++;
+    }
+    assert_true(own_tables >= 2);
+    assert_true(last > of_others);
+    assert_int_equal(prices_find(s->prices, &at, false, &own), PRICE_known);
+    assert_true(last <= own.bound);
+    // The last table is made for the price.
+    assert_true(prices_tables(s->prices) - before <= PER_TABLE);
+    auto_end(s);
+  }
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
+// All bounds of swapped points without stages, by other tables and by their own, are below their
+// prices.
+static void bounds_of_swapped_points_are_below_their_prices(void **state) {
+  (void)state;
+  static const char *const plans[] = {"dp", "zero1", "zero2", "zero3", "zero1=2,sp=2"};
+  static const double part[] = {0.9, 0.7, 0.5};
+  enum { PLANS = sizeof plans / sizeof *plans, PARTS = sizeof part / sizeof *part };
+  Heard *h = heard_new();
+  Problem p = {
+      .a = arena_new(), .cluster = "h100:1x4", .target = TARGET_cuda, .optimizer = "adamw"};
+  p.text = sequence_model(p.a, 64, 256, 29);
+  Module *m = problem_module(&p);
+  ChooseOptions o = problem_options(&p, h->d);
+  Cluster less = *o.cluster;
+  o.cluster = &less;
+  o.limited = true;
+  int compared = 0;
+  for (int i = 0; i < PLANS * PARTS; i++)
+    for (int64_t micro_batches = 1; micro_batches <= 4; micro_batches *= 4) {
+      const char *plan = plans[i % PLANS];
+      less.memory = 1e15;
+      AutoSearch *s = auto_new(m, &o, p.a);
+      Point plain, at = with_savers(plan, micro_batches);
+      at.offload = i / PLANS != 1;
+      assert_true(point_of_plan(plan, RANKS, micro_batches, &plain));
+      Price without, own;
+      assert_int_equal(prices_find(s->prices, &plain, true, &without), PRICE_known);
+      less.memory = part[i / PLANS] * without.bytes;
+      double bound, most = 0;
+      int from = -1;
+      for (PriceStatus status = PRICE_known; status == PRICE_known; most = fmax(most, bound)) {
+        bound = 0;
+        status = prices_borrow(s->prices, &at, &from, &bound);
+        // Of no point that fits a bound says that it does not.
+        if (status == PRICE_unfit) most = INFINITY;
+      }
+      if (prices_find(s->prices, &at, false, &own) == PRICE_known) {
+        compared++;
+        if (!(most <= own.bound))
+          fail_msg("%s in %d, %g of its memory: bound %.9f s, price %.9f s", plan,
+                   (int)micro_batches, part[i / PLANS], most, own.bound);
+      }
+      auto_end(s);
+    }
+  assert_true(compared > 2 * PLANS);
+  print_message("%d swapped points compared\n", compared);
+  module_free(m);
+  arena_free(p.a);
+  heard_free(h);
+}
+
 // -- Models without units ----------------------------------------------------------------------
 
 // Returns the seconds of the fastest plan of all points.
@@ -430,6 +529,8 @@ TEST_GROUP(auto_large) {
       cmocka_unit_test(points_with_fewer_layers_are_added),
       cmocka_unit_test(points_that_are_worse_in_parts_are_not_built),
       cmocka_unit_test(savers_take_no_less_than_a_deal_without_them),
+      cmocka_unit_test(swapped_points_get_one_table_at_a_time),
+      cmocka_unit_test(bounds_of_swapped_points_are_below_their_prices),
       cmocka_unit_test(points_come_back_after_a_plan),
       cmocka_unit_test(estimates_do_not_end_the_search),
       cmocka_unit_test(more_micro_batches_take_no_less),

@@ -7,7 +7,8 @@
 //     built                compiled through all passes                           a few, the lowest price first
 //
 // Tier 2 begins with a bound of the work of a point with stages, before a deal is found, or with
-// states in host memory, before their table is made.
+// states in host memory, before their table is made. A point without stages with swapped layers
+// gets its own tables one by one, each with a bound.
 //
 // A heap has each point under its latest number. A point that comes out with a price is built; the
 // search ends when the best built plan costs no more than the least number that is left. Then the

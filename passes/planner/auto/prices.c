@@ -116,13 +116,17 @@ int prices_tables(const Prices *p) {
   return tables_built(p->tables);
 }
 
+static TableShape shape_of(const Prices *p, const Point *inside) {
+  double slices = step_slices(p->work, inside->micro_batches);
+  return (TableShape){point_plan(p->a, inside), point_inside(inside), inside->micro_batches,
+                      RECOMPUTE_none, inside->offload && slices <= 1};
+}
+
 // The table of a plan without stages. NULL: the passes refuse it.
 static const Table *table_inside(Prices *p, const Point *inside) {
   const char *why;
   int built = tables_built(p->tables);
-  double slices = step_slices(p->work, inside->micro_batches);
-  TableShape shape = {point_plan(p->a, inside), point_inside(inside), inside->micro_batches,
-                      RECOMPUTE_none, inside->offload && slices <= 1};
+  TableShape shape = shape_of(p, inside);
   const Table *t = tables_get(p->tables, &shape, &why);
   if (t && tables_built(p->tables) > built) vec_push(p->a, &p->lenders, (Lender){*inside, t});
   return t;
@@ -148,6 +152,13 @@ static Point without_savers(const Point *at) {
 static const Table *table_of(Prices *p, const Point *at) {
   Point inside = inside_of(at);
   return table_inside(p, &inside);
+}
+
+// The same if it is there already, or NULL.
+static const Table *known_table(const Prices *p, const Point *at) {
+  Point inside = inside_of(at);
+  TableShape shape = shape_of(p, &inside);
+  return tables_find(p->tables, &shape);
 }
 
 // The table of units of words: on all ranks that have the same rows. These units are in no layer,
@@ -332,15 +343,23 @@ static UnitCosts with_level(const UnitCosts *without, const UnitCosts *with, Rec
   return out;
 }
 
-// The tables of a shape in any number of micro-batches but one. NULL: the passes refuse one.
-static const AwayPair *find_away(Prices *p, const Point *plain) {
-  AwayPair new = {.at = inside_of(plain)};
+// The tables of a shape in any number of micro-batches but one, if they are there, or NULL.
+static const AwayPair *known_away(const Prices *p, const Point *plain) {
+  Point inside = inside_of(plain);
   for (int i = 0; i < p->away.n; i++) {
     Point same = p->away.at[i].at;
     if (same.micro_batches > 1 && plain->micro_batches > 1)
       same.micro_batches = plain->micro_batches;
-    if (point_equal(&same, &new.at)) return &p->away.at[i];
+    if (point_equal(&same, &inside)) return &p->away.at[i];
   }
+  return NULL;
+}
+
+// The same; they are made if they are not there. NULL: the passes refuse one.
+static const AwayPair *find_away(Prices *p, const Point *plain) {
+  const AwayPair *known = known_away(p, plain);
+  if (known) return known;
+  AwayPair new = {.at = inside_of(plain)};
   Point away = new.at;
   away.offload = true;
   if (!(new.here = table_of(p, &new.at)) || !(new.away = table_of(p, &away))) return NULL;
@@ -770,8 +789,53 @@ static PriceStatus bound_one_stage(const Prices *p, const Lender *l, const Point
   return PRICE_known;
 }
 
+// A bound of a plan without stages with swapped layers by those of its own tables that are there,
+// and one more of these, as a point that is worse by the first one needs no others. Savers take no
+// less than the plan without them: recomputation may run while that waits for collectives, so it
+// has no seconds before its own table. Copies have those of their bytes, and states in host memory
+// those of the lender's shape. PRICE_unknown: the price makes one more table at most, or the passes
+// refuse one.
+static PriceStatus bound_by_own(Prices *p, const Lender *l, const Point *at, double *bound) {
+  Point plain = without_savers(at), level;
+  plain.offload = all_away(p, at);
+  level = plain;
+  level.recompute = at->recompute;
+  bool few_away = at->offload && !plain.offload;
+  const Table *t = known_table(p, &plain), *with = known_table(p, &level);
+  const AwayPair *away = few_away ? known_away(p, &plain) : NULL, *lent = NULL;
+  if (!t) {
+    if (!(t = table_of(p, &plain))) return PRICE_unknown;
+    *bound = LENT_SECONDS * t->seconds;
+    return PRICE_known;
+  }
+  if (!with)
+    with = table_of(p, &level);
+  else if (few_away && !away)
+    away = find_away(p, &plain);
+  else
+    return PRICE_unknown;
+  if (!with || (few_away && !away && !(lent = find_away(p, &l->at)))) return PRICE_unknown;
+  Arena *scratch = arena_new();
+  UnitCosts units = t->costs;
+  if (at->recompute > RECOMPUTE_none)
+    units = with_level(&units, &with->costs, at->recompute, scratch);
+  if (few_away) units = with_away(&units, away ? away : lent, scratch);
+  if (lent) borrow_away(l, at, &units, scratch);
+  borrow_swapped(p, at, &units, scratch);
+  OneStage one;
+  double memory = OWN_BYTES * choose_memory(p->o);
+  bool fits = deal_one_stage(p, at, &units, memory, t->bytes, few_away, &one);
+  if (fits) *bound = LENT_SECONDS * (t->seconds + one.seconds);
+  arena_free(scratch);
+  return fits ? PRICE_known : PRICE_unfit;
+}
+
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound) {
   int before = *from, i = need_lender(p, at, before);
+  if (i >= 0 && i == before && at->swap && at->stages == 1) {
+    const Lender own = p->lenders.at[i];
+    return bound_by_own(p, &own, at, bound);
+  }
   // Its own table without savers, before the others that its price takes.
   if (i >= 0 && i == before && (at->swap || (at->offload && at->stages > 1))) {
     Point plain = without_savers(at);

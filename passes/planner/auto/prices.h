@@ -64,8 +64,9 @@ PriceStatus prices_deal(Prices *p, const Point *at, double memory, Price *out);
 bool prices_least(Prices *p, const Point *at, double *seconds, double *any_order);
 
 // A bound by the nearest table that is there, or one that is made for many points. *from: the
-// number of that table; -1 before the first call. PRICE_unknown: there is none that is nearer than
-// *from.
+// number of that table; -1 before the first call. Then, of a point without stages with swapped
+// layers, a bound by its own tables, of which each call makes one. PRICE_unknown: there is none
+// that is nearer than *from, or one table is left.
 PriceStatus prices_borrow(Prices *p, const Point *at, int *from, double *bound);
 
 // A lower bound by the same table, or one that bounds the loop, of the point's work alone: found at

@@ -484,17 +484,26 @@ int tables_built(const Tables *t) {
   return t->n_built;
 }
 
-const Table *tables_get(Tables *t, const TableShape *shape, const char **why) {
-  *why = NULL;
+static const Entry *find_entry(const Tables *t, const TableShape *shape) {
   for (int i = 0; i < t->entry.n; i++) {
     const Entry *e = t->entry.at[i];
-    if (e->shape.ranks != shape->ranks || e->shape.micro_batches != shape->micro_batches ||
-        e->shape.recompute != shape->recompute || e->shape.late != shape->late ||
-        !str_equal(e->shape.plan, shape->plan))
-      continue;
-    *why = e->why;
-    return e->why ? NULL : &e->table;
+    if (e->shape.ranks == shape->ranks && e->shape.micro_batches == shape->micro_batches &&
+        e->shape.recompute == shape->recompute && e->shape.late == shape->late &&
+        str_equal(e->shape.plan, shape->plan))
+      return e;
   }
+  return NULL;
+}
+
+const Table *tables_find(const Tables *t, const TableShape *shape) {
+  const Entry *e = find_entry(t, shape);
+  return e && !e->why ? &e->table : NULL;
+}
+
+const Table *tables_get(Tables *t, const TableShape *shape, const char **why) {
+  const Entry *known = find_entry(t, shape);
+  *why = known ? known->why : NULL;
+  if (known) return known->why ? NULL : &known->table;
   Entry *e = arena_one(t->arena, Entry);
   e->shape = *shape;
   e->shape.plan = str_copy(t->arena, shape->plan);

@@ -66,6 +66,8 @@ void tables_free(Tables *t); // the cut-outs; tables stay
 const ModelUnits *tables_blocks(const Tables *t);
 // Tables are kept.  NULL: the shape cannot be made; *why is the first error of the passes.
 const Table *tables_get(Tables *t, const TableShape *shape, const char **why);
+// The table of a shape that tables_get made, or NULL.
+const Table *tables_find(const Tables *t, const TableShape *shape);
 // Reports all errors of a shape that tables_get cannot make: its passes run once more.
 void tables_report(const Tables *t, const TableShape *shape, const char *why, Diag *d);
 // The bytes of a rank that has all units: of the whole step, saved by the units up to one, and the
