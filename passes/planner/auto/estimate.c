@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "bounds.h"
+#include "words_transfers.h"
 
 #define LATER  1.4 // bytes saved until gradients of weights, by those saved until other gradients
 #define LOGITS 8   // bytes of logits and their gradients, by those of logits in 16 bits
@@ -65,6 +66,32 @@ static double after_seconds(const StepWork *w, const Cluster *c, const Point *p,
   return step_work_seconds(w, &d, PHASE_OF_update, 0, parts * (p->zero ? p->replicas : 1));
 }
 
+// The seconds of all micro-batches on stages with tables of words on all of them, as interlaced.h
+// says. `all`: of the kernels of a micro-batch, by their phases, on all stages. `rows`: a rank's
+// part of the batch in it; `sum`: bytes of a part of a sum, by those of a value.
+static double interlaced_seconds(const StepWork *w, const Cluster *c, const Point *p,
+                                 const double *all, double rows, double sum) {
+  Device d = cluster_least(c);
+  double share = rows / p->tensor, words = 0, others = 0;
+  for (int i = 0; i < PHASE_OF_update; i++) {
+    others += all[i] - step_words_seconds(w, &d, (WorkPhase)i, share, p->tensor);
+    words +=
+        step_words_seconds(w, &d, (WorkPhase)i, share / p->stages, (double)p->tensor * p->stages);
+  }
+  int units = w->units - w->word_units;
+  double slowest = others / p->stages;
+  if (units) slowest *= 1 + (double)p->stages / units;
+  if (w->products) {
+    double bytes = w->reduced / w->products * rows;
+    WordsTransfers t = words_transfers(c, p, bytes, bytes * sum);
+    // Gradients of rows are added up beside the product of the table's gradient: one of three.
+    double beside = words / 3;
+    words += t.sum + 2 * t.spread + fmax(t.sum - beside, 0);
+  }
+  double m = step_slices(w, p->micro_batches);
+  return m * words + (m + p->stages - 1) * slowest;
+}
+
 Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
   Device d = cluster_least(c);
   double m = step_slices(w, p->micro_batches);
@@ -99,8 +126,12 @@ Estimate estimate_find(const StepWork *w, const Cluster *c, const Point *p) {
     traffic += m * sums;
     sums = 0;
   }
-  Estimate e = {.seconds = fmax(loop, traffic) + sums + update};
-  e.seconds += idle_seconds(p, f, b, g, hop);
+  double idle = idle_seconds(p, f, b, g, hop);
+  if (p->kind == POINT_interlaced) {
+    loop = interlaced_seconds(w, c, p, of, rows, sum);
+    idle = 0; // is in it
+  }
+  Estimate e = {.seconds = fmax(loop, traffic) + sums + update + idle};
   if (p->offload && !p->fewest) {
     double bytes = w->states + (w->narrow ? w->weights : 0);
     bytes =

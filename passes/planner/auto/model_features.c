@@ -45,17 +45,27 @@ static bool looks_up(const Op *op) {
   return op->kind == OP_gather && attr_i(op, "axis") == 0 && !weight_of(op->in[1].value);
 }
 
+// The table of words of which the op looks up rows; NULL: it does not.
+static const Value *table_of(const Op *op) {
+  const Value *w = op->n_in ? weight_of(op->in[0].value) : NULL;
+  return w && w->type->ndim == 2 && looks_up(op) ? w : NULL;
+}
+
+int64_t graph_words(const Graph *g) {
+  int64_t words = 0;
+  for_each_op(op, g) {
+    const Value *w = table_of(op);
+    if (w && w->type->dim[0] > words) words = w->type->dim[0];
+  }
+  return words;
+}
+
 const bool *ops_of_words(const Module *front, Arena *a) {
   const Graph *g = front->graphs;
   bool *of = arena_array(a, bool, g->n_ops);
-  int64_t words = 0;
-  for_each_op(op, g) {
-    const Value *w = op->n_in ? weight_of(op->in[0].value) : NULL;
-    of[op->id] = w && w->type->ndim == 2 && looks_up(op);
-    if (of[op->id] && w->type->dim[0] > words) words = w->type->dim[0];
-  }
+  int64_t words = graph_words(g);
   for_each_op(op, g)
-    of[op->id] |= words && is_logits(op, words);
+    of[op->id] = table_of(op) || (words && is_logits(op, words));
   return of;
 }
 

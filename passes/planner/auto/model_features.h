@@ -20,6 +20,9 @@ typedef struct ModelFeatures {
   double words_share;    // of the elements of weights, of tables of words and products of logits
 } ModelFeatures;
 
+// The rows of the largest table of words; 0: there is none. Also of a graph with backward.
+int64_t graph_words(const Graph *g);
+
 // By op id: whether it looks up rows of a table of words, or computes logits.
 const bool *ops_of_words(const Module *front, Arena *a);
 

@@ -7,6 +7,7 @@
 
 #include "cost/cost.h"
 #include "ir/analysis/place.h"
+#include "model_features.h"
 #include "series.h"
 
 // Whether the value is a weight, or made from weights alone: a cast. `of_weights`: of ops.
@@ -62,7 +63,8 @@ static bool *find_rows(const Graph *g, Arena *a) {
 
 static bool is_equal(const KernelWork *x, const KernelWork *y) {
   return x->phase == y->phase && x->flops == y->flops && x->rows_bytes == y->rows_bytes &&
-         x->weight_bytes == y->weight_bytes && x->launches == y->launches && x->narrow == y->narrow;
+         x->weight_bytes == y->weight_bytes && x->launches == y->launches &&
+         x->narrow == y->narrow && x->words == y->words;
 }
 
 static void add_kernel(StepWork *w, Arena *a, KernelWork k) {
@@ -112,12 +114,34 @@ static WorkPhase phase_of(const Op *op, const uint32_t *weight_grad, const bool 
   return weight_grad[op->id] ? PHASE_OF_weight_grad : PHASE_OF_backward;
 }
 
+static bool has_columns(const Value *v, int64_t n) {
+  return v->type->ndim && v->type->dim[v->type->ndim - 1] == n;
+}
+
+// Whether the op reads logits, a table of words or their gradients, or makes them. 0 words: none.
+static bool is_of_words(const Op *op, WorkPhase phase, const bool *of_weights, int64_t words) {
+  bool of = false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    bool is_table = is_weight(of_weights, v) && v->type->ndim == 2 && v->type->dim[0] == words;
+    of |= is_table || has_columns(v, words);
+  }
+  for (int i = 0; i < op->n_out; i++) {
+    const Type *t = op->out[i]->type;
+    bool is_table = phase == PHASE_OF_weight_grad && t->ndim == 2 && t->dim[0] == words;
+    of |= is_table || has_columns(op->out[i], words);
+  }
+  return words && of;
+}
+
 // Returns whether it is one of the products of step_work.h.
-static bool add_op(StepWork *w, Arena *a, const Op *op, WorkPhase phase, const bool *of_weights) {
+static bool add_op(StepWork *w, Arena *a, const Op *op, WorkPhase phase, const bool *of_weights,
+                   int64_t words) {
   OpWork work = op_work_alone(op);
   WorkSum sum = work_sum(&work, NULL);
   KernelWork k = {.phase = phase, .flops = sum.flops, .launches = work.launches, .count = 1};
   k.narrow = work.narrow;
+  k.words = is_of_words(op, phase, of_weights, words);
   // The bytes that do not shrink with the rows: weights, and the sums of their gradients.
   double bytes = sum.read + sum.written, elements = 0;
   bool reads_weight = false, reads_matrix = false;
@@ -137,6 +161,7 @@ static bool add_op(StepWork *w, Arena *a, const Op *op, WorkPhase phase, const b
   k.rows_bytes = bytes - k.weight_bytes;
   if (k.launches) add_kernel(w, a, k);
   w->units += phase == PHASE_OF_forward && reads_matrix;
+  w->word_units += phase == PHASE_OF_forward && reads_matrix && k.words;
   enum { LEAST_REUSE = 16 }; // flops for each element of a product
   bool is_product = sum.flops > LEAST_REUSE * elements && op->n_in > 1;
   bool has_weight = is_product && (reads_weight || phase == PHASE_OF_weight_grad);
@@ -215,9 +240,10 @@ StepWork *step_work_find(const Module *m, int64_t batches, Arena *a) {
   const bool *rows = find_rows(g, a), *of_weights = find_of_weights(g, a);
   const Op **forward = arena_array(a, const Op *, (size_t)g->n_ops + 1);
   int n_forward = 0;
+  int64_t words = graph_words(g);
   for_each_op(op, g) {
     WorkPhase phase = phase_of(op, weight_grad, rows);
-    bool is_product = add_op(w, a, op, phase, of_weights);
+    bool is_product = add_op(w, a, op, phase, of_weights, words);
     if (is_product && phase == PHASE_OF_forward) forward[n_forward++] = op;
   }
   add_series(w, g, forward, n_forward, a);
@@ -237,16 +263,26 @@ StepWork *step_work_find(const Module *m, int64_t batches, Arena *a) {
   return w;
 }
 
-double step_work_seconds(const StepWork *w, const Device *d, WorkPhase phase, double share,
-                         double parts) {
+static double kernel_seconds(const StepWork *w, const Device *d, WorkPhase phase, double share,
+                             double parts, bool words_alone) {
   double seconds = 0;
   for (int i = 0; i < w->kernels.n; i++) {
     const KernelWork *k = &w->kernels.at[i];
-    if (k->phase != phase) continue;
+    if (k->phase != phase || (words_alone && !k->words)) continue;
     OpWork one = {.narrow = k->narrow, .launches = k->launches, .n = 1};
     one.part[0].flops = k->flops * share;
     one.part[0].read = k->rows_bytes * share + k->weight_bytes / parts;
     seconds += k->count * work_seconds_on(d, &one, NULL);
   }
   return seconds;
+}
+
+double step_work_seconds(const StepWork *w, const Device *d, WorkPhase phase, double share,
+                         double parts) {
+  return kernel_seconds(w, d, phase, share, parts, false);
+}
+
+double step_words_seconds(const StepWork *w, const Device *d, WorkPhase phase, double share,
+                          double parts) {
+  return kernel_seconds(w, d, phase, share, parts, true);
 }

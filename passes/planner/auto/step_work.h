@@ -32,6 +32,7 @@ typedef struct KernelWork {
   double weight_bytes; // of weights, or sums of their gradients: each micro-batch has all of them
   int launches, count;
   bool narrow;
+  bool words; // reads or writes a table of words, or values as wide as it has words
 } KernelWork;
 
 #define ATTENTION_BACK 2.5 // flops of its backward, by those of its forward (ir/analysis/work.c)
@@ -52,6 +53,7 @@ typedef struct StepWork {
   Vec(int) chain; // the sizes of forwards, in order; none unless all are in series
   bool narrow;    // some products are in 16 bits
   int units;      // forward ops that read a matrix of weights
+  int word_units; // of these: of words
   int products;   // of a forward
   double reduced; // bytes of the smaller ends of these products, of all rows
   double largest; // bytes of the largest result of a product, of all rows
@@ -75,5 +77,8 @@ StepWork *step_work_find(const Module *m, int64_t batches, Arena *a);
 // and of ranks inside of layers), and one of `parts` of each weight.
 double step_work_seconds(const StepWork *w, const Device *d, WorkPhase phase, double share,
                          double parts);
+// Of these: the seconds of kernels of words.
+double step_words_seconds(const StepWork *w, const Device *d, WorkPhase phase, double share,
+                          double parts);
 
 #endif
