@@ -1,10 +1,14 @@
 // The transfers of rows between a stage and the ranks of all stages, which have parts of the tables
 // of words (interlaced.h).
 //
-//     4 stages of 2 tensor ranks, E2:    0-7 get rows of 6 and 7, which a rank has in whole then
-//         broadcast to {0,2,4,6} {1,3,5,7}, all_gather {0,1} {2,3} …; or rd_scatter, all_gather 0-7
+//     8 stages of 2 tensor ranks on two nodes, E2: ranks 0-15 get the rows that 14 and 15 have
+//         broadcast to {0,2,4 …} {1,3,5 …}, all_gather {0,1} {2,3} …
+//         an eighth of them to each, all_gather {0-7} {8-15}
+//         a sixteenth, all_gather {0-15}; or {0,8} {1,9} …, and then {0-7} {8-15}
+//     E3: the reverse, reduce_scatter and messages to the stage; or an all_reduce, also in three steps
 //
-// Each is priced by the cheaper of two routes, of those that `comm` chooses from.
+// Each is priced by the cheapest of these routes, of which `comm` has more. Blocks of ranks, here
+// nodes, are of 1, 2 … all stages.
 
 #ifndef WORDS_TRANSFERS_H
 #define WORDS_TRANSFERS_H
