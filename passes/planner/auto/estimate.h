@@ -5,7 +5,8 @@
 //
 // Kernels are those of one rank with their share of flops and bytes. Ranks inside of layers gather
 // and reduce the smaller end of each product. Schedules wait as long as their papers say (Narayanan
-// et al. 2021; Qi et al. 2023, table 1).
+// et al. 2021; Qi et al. 2023, table 1). Stages with tables of words on all of them take turns, as
+// interlaced.h says, with the transfers of words_transfers.h.
 
 #ifndef ESTIMATE_H
 #define ESTIMATE_H
