@@ -136,16 +136,6 @@ static void find_reduced(Gradients *s) {
       if (known[op->out[i]->id]) vec_push(s->scratch, &s->reduced, op->out[i]);
 }
 
-// The last of the ops that compute operands of `op`, or NULL.
-static Op *last_source(const Op *op) {
-  Op *last = NULL;
-  for (int i = 0; i < op->n_in; i++) {
-    Op *def = op->in[i].value->def;
-    if (def && (!last || def->id > last->id)) last = def;
-  }
-  return last;
-}
-
 // Moves a view, and those that it is a view of, directly after the op that they are views of.
 static void move_view_up(Op *op) {
   Op *source = op->in[0].value->def;
@@ -154,24 +144,41 @@ static void move_view_up(Op *op) {
   op_move_before(op, source->next);
 }
 
-// Moves views of buckets, and then readers for the norm, directly after the last op that they
-// depend on. Returns the op after which no reader but updates reads the gradient.
-static Op *gather_readers(Gradients *s, const Value *v) {
-  Op *last = v->def;
-  move_view_up(last);
+// Whether the op, a reader of a reduced gradient, is one for the norm.
+static bool reads_for_norm(const Op *op) {
+  return op->part == PART_update && !optimizes(op) && !op_is_view(op) &&
+         !(op_info[op->kind].traits & COMM);
+}
+
+// Moves readers for the norm after the last op that they depend on. An op and those moved after it
+// are a group, in their old order; so the groups of an op's operands say which of these is last.
+static void move_readers_up(Gradients *s) {
   graph_renumber(s->g);
-  Ops readers = {0};
-  for_each_use(u, v)
-    if (u->user && !optimizes(u->user)) vec_push(s->scratch, &readers, u->user);
-  for (int i = 0; i < readers.n; i++) {
-    Op *op = readers.at[i], *source = last_source(op);
-    if (op->part != PART_update || op_is_view(op) || (op_info[op->kind].traits & COMM)) continue;
-    if (source->next != op) {
-      op_move_before(op, source->next);
-      graph_renumber(s->g);
+  bool *reader = arena_array(s->scratch, bool, s->g->n_ops);
+  for (int i = 0; i < s->reduced.n; i++)
+    for_each_use(u, s->reduced.at[i])
+      if (u->user) reader[u->user->id] = reads_for_norm(u->user);
+  int *group = arena_array(s->scratch, int, s->g->n_ops); // the id of its first op
+  Op **last = arena_array(s->scratch, Op *, s->g->n_ops); // of a group, by that id
+  for (Op *op = s->g->first, *next; op; op = next) {
+    next = op->next;
+    int of = reader[op->id] ? 0 : op->id;
+    for (int i = 0; reader[op->id] && i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      if (def && group[def->id] > of) of = group[def->id];
     }
-    if (op->id > last->id) last = op;
+    if (reader[op->id]) op_move_before(op, last[of]->next);
+    group[op->id] = of;
+    last[of] = op;
   }
+  graph_renumber(s->g);
+}
+
+// The last of the op that computes the gradient and the readers for the norm.
+static Op *last_for_norm(const Value *v) {
+  Op *last = v->def;
+  for_each_use(u, v)
+    if (u->user && reads_for_norm(u->user) && u->user->id > last->id) last = u->user;
   return last;
 }
 
@@ -227,33 +234,46 @@ static void accumulate_in_host(Gradients *s) {
     op_erase(s->sum.at[i]);
 }
 
+// The first op after `start`, a copy to host memory, that reads the value; or NULL.
+static Op *first_later_reader(const Value *v, const Op *start) {
+  Op *first = NULL;
+  for_each_use(u, v)
+    if (u->user && u->user->id > start->id && (!first || u->user->id < first->id)) first = u->user;
+  return first;
+}
+
 // Copies reduced gradients to host memory, after the ops of the norm.
 static void reduced_to_host(Gradients *s) {
+  for (int i = 0; i < s->reduced.n; i++)
+    move_view_up(s->reduced.at[i]->def);
+  move_readers_up(s);
   Op **start = arena_array(s->scratch, Op *, s->reduced.n + 1);
   for (int i = 0; i < s->reduced.n; i++) {
     Value *v = s->reduced.at[i];
-    graph_renumber(s->g);
-    Op *last = gather_readers(s, v);
-    start[i] = copy_op(s, last->next, OP_swap_out, &v, 1, v->layout, v->def)->def;
+    start[i] = copy_op(s, last_for_norm(v)->next, OP_swap_out, &v, 1, v->layout, v->def)->def;
     s->bytes += type_bytes(v->type);
   }
   graph_renumber(s->g);
-  for (int i = 0; i < s->reduced.n; i++) {
-    // The wait follows the start of the next copy of these devices.
-    const Op *next = NULL;
-    for (int k = 0; k < s->reduced.n; k++)
-      if (op_mesh(start[k]) == op_mesh(start[i]) && start[k]->id > start[i]->id &&
-          (!next || start[k]->id < next->id))
-        next = start[k];
-    Value *v = s->reduced.at[i], *in[] = {start[i]->out[0], v};
-    Value *there =
-        copy_op(s, next ? next->next : start[i]->next, OP_swap_wait, in, 2, v->layout, v->def);
+  // Backward: the wait follows the start of the next copy of these devices, unless the value is
+  // read earlier.
+  Op **next = arena_array(s->scratch, Op *, module_n_meshes(s->g->module) + 1);
+  Value **copied = arena_array(s->scratch, Value *, s->g->n_ops); // by the start's id
+  for (int i = 0; i < s->reduced.n; i++)
+    copied[start[i]->id] = s->reduced.at[i];
+  for (Op *op = s->g->last; op; op = op->prev) {
+    Value *v = copied[op->id];
+    if (!v) continue;
+    Op **after = &next[value_mesh_id(v)], *at = *after ? (*after)->next : op->next;
+    Op *reader = first_later_reader(v, op);
+    if (reader && *after && reader->id < (*after)->id) at = reader;
+    *after = op;
+    Value *in[] = {op->out[0], v};
+    Value *there = copy_op(s, at, OP_swap_wait, in, 2, v->layout, v->def);
     // Later readers read the value in host memory.
-    for (Use *u = v->uses, *after; u; u = after) {
-      after = u->next;
-      Op *op = u->user;
-      if (op && op != start[i] && op != there->def && op->id > start[i]->id)
-        op_set_in(op, u->index, there);
+    for (Use *u = v->uses, *rest; u; u = rest) {
+      rest = u->next;
+      if (u->user && u->user != there->def && u->user->id > op->id)
+        op_set_in(u->user, u->index, there);
     }
   }
 }

@@ -1,7 +1,7 @@
 """Sums of gradients in host memory between micro-batches change no bit, and free device memory.
 
-    offload_gradients.py      gpt2 with dropout and mlp, on 1 to 4 ranks, with ZeRO, tensor parallelism, stages and their
-                              schedules, recompute, swap, offloaded states, clipping and 16 bits
+    offload_gradients.py      gpt2 with dropout and mlp, on 1 to 4 ranks, with ZeRO, tensor, sequence and context parallelism,
+                              stages and their schedules, recompute, swap, offloaded states, clipping and 16 bits
 
 Each is trained for 4 steps under a plan and under the same plan with `offload_gradients`.  Losses, gradient norms and weights
 are bit-identical.  The sums of all trained weights are in host memory, with the number of bytes computed here from the weights,
@@ -28,6 +28,10 @@ CASES = [("gpt2_drop", 1, "dp", "offload_gradients=1", FOUR),
          ("gpt2_drop", 4, "zero3=4,recompute=1", "offload_gradients=1", ["--micro-batches", 2]),
          ("gpt2_drop", 4, "zero3=4,swap=1", "offload_gradients=1,offload=1", ["--micro-batches", 2]),
          ("gpt2_drop", 4, "tp=4", "offload_gradients=1", FOUR),
+         ("gpt2_drop", 4, "tp2d=4", "offload_gradients=1", ["--micro-batches", 2]),
+         ("gpt2_drop", 4, "tp2d=4", "offload_gradients:1=1", [*FOUR, "--clip-norm", 0.5]),
+         ("gpt2_drop", 4, "sp=4", "offload_gradients=1", ["--micro-batches", 2]),
+         ("gpt2_drop", 4, "cp=4", "offload_gradients=1", ["--micro-batches", 2]),
          ("gpt2_drop", 4, "pp=2,dp=2", "offload_gradients=1", FOUR),
          ("gpt2_drop", 4, "pp=2,zero1=2", "offload_gradients:1=1,offload=1", [*FOUR, "--dtype", "bf16"]),
          ("gpt2_drop", 2, "pp_zb_h1=2", "offload_gradients=1", FOUR),
