@@ -37,10 +37,10 @@
 #include <string.h>
 
 #include "base/vec.h"
+#include "ir/analysis/local.h"
 #include "ir/analysis/place.h"
 #include "ir/analysis/rewrite.h"
 #include "ir/op.h"
-#include "ir/split.h"
 #include "pass.h"
 
 typedef Vec(Op *) Ops;
@@ -61,24 +61,21 @@ typedef struct Gradients {
 static Value *copy_op(const Gradients *s, Op *at, OpKind kind, Value *const *in, int n_in,
                       const Layout *layout, const Op *like) {
   Origin origin = origin_for(s->g->module->arena, op_origin(like), "kept in host memory");
-  Attr axis[] = {a_s("axis", kind == OP_swap_out_accumulate ? attr_s(like, "axis") : "")};
   origin.offload_group = 0;
-  Op *op = op_new(s->g, at, kind, in, n_in, axis, kind == OP_swap_out_accumulate, origin, s->d);
-  if (!op) BUG("%s does not fit", op_info[kind].name);
-  op->segment = like->segment;
-  op->order = like->order;
-  op->out[0]->layout = layout;
+  Builder b = {.g = s->g, .at = at, .origin = origin, .d = s->d};
+  Value *v = NULL;
   // A collective has no split, and nor has the end of the copy of a sum.
-  const Dims *dims = NULL;
-  if (kind != OP_swap_out_accumulate && !op_waits_for_sum(op))
-    dims = op_dims_kept(op, s->g->module->arena, s->d);
-  for (int a = 0; dims && a < layout->n_axes; a++) {
-    Sbp sbp = layout->axis[a];
-    if (sbp.kind == SBP_P) op->split[a] = SPLIT_PARTIAL;
-    if (sbp.kind == SBP_S && dims->out[0].dim[sbp.dim].n)
-      op->split[a] = dims->letter[dims->out[0].dim[sbp.dim].letter[0]].name;
-  }
-  return op->out[0];
+  if (kind == OP_swap_out_accumulate)
+    v = build_op(&b, kind, in, n_in, ATTRS(a_s("axis", attr_s(like, "axis"))));
+  else if (kind == OP_swap_wait && value_accumulates(in[0]))
+    v = build_op(&b, kind, in, n_in, NO_ATTRS);
+  else
+    v = local_value(&b, kind, in, n_in, NO_ATTRS, layout);
+  if (!v) BUG("%s does not fit", op_info[kind].name);
+  v->layout = layout;
+  v->def->segment = like->segment;
+  v->def->order = like->order;
+  return v;
 }
 
 // -- Views of sums -----------------------------------------------------------------------------
