@@ -26,6 +26,7 @@
 
 #include "base/vec.h"
 #include "ir/analysis/local.h"
+#include "ir/analysis/origin.h"
 #include "ir/analysis/place.h"
 #include "ir/op.h"
 #include "pass.h"
@@ -78,12 +79,6 @@ static bool find_readers(const Swap *s, const Value *v, Op **first) {
     }
   }
   return true;
-}
-
-// The number of the op's list. A cast belongs to the list of its operand.
-static int number_of(const Op *op) {
-  if (op->offload_group || op->kind != OP_cast || !op->in[0].value->def) return op->offload_group;
-  return op->in[0].value->def->offload_group;
 }
 
 // The list that runs next in the same segment, or NULL.
@@ -250,18 +245,18 @@ bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
     s.update = part.update;
     // Results of the lists' ops that backward reads are offloaded.
     for_each_op(op, s.g) {
-      if (op->part != PART_forward || !number_of(op) || s.begin[op->id] || s.update[op->id])
+      if (op->part != PART_forward || !op_swap_list(op) || s.begin[op->id] || s.update[op->id])
         continue;
       // The list of the op's number, segment and mesh.
       List *l = NULL;
       for (int i = 0; i < s.list.n && !l; i++) {
         List *k = s.list.at[i];
-        if (k->number == number_of(op) && k->segment == op->segment && k->mesh == op_mesh(op))
+        if (k->number == op_swap_list(op) && k->segment == op->segment && k->mesh == op_mesh(op))
           l = k;
       }
       if (!l) {
         l = arena_one(s.scratch, List);
-        *l = (List){.number = number_of(op), .segment = op->segment, .mesh = op_mesh(op)};
+        *l = (List){.number = op_swap_list(op), .segment = op->segment, .mesh = op_mesh(op)};
         vec_push(s.scratch, &s.list, l);
       }
       l->last = op;

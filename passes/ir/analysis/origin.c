@@ -23,6 +23,11 @@ bool op_is_recomputed(const Op *op) {
   return op->part == PART_backward && op->recompute_group;
 }
 
+int op_swap_list(const Op *op) {
+  if (op->offload_group || op->kind != OP_cast || !op->in[0].value->def) return op->offload_group;
+  return op->in[0].value->def->offload_group;
+}
+
 const Op *const *model_ops(const Graph *g, Arena *a) {
   int n = 0;
   for_each_op(op, g)

@@ -12,6 +12,9 @@ TrainPart op_part(const Op *op);
 bool op_is_gradient_of(const Op *op, const Op *of);
 // Whether the op recomputes a forward op, because its result is not saved: recompute.c.
 bool op_is_recomputed(const Op *op);
+// The number of the list of ops with offloaded results that a forward op is in (Origin); a cast is
+// in the list of its operand.  0: none.
+int op_swap_list(const Op *op);
 // By number, the first op of the model with this number: several may replace one op.
 const Op *const *model_ops(const Graph *g, Arena *a);
 // The op that gives a combination of these ops its origin: the last one of the latest part.

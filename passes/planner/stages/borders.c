@@ -381,8 +381,8 @@ Chain *borders_price(const Sharding *s, int axis, const Units *units, const Load
   out->apart = arena_array(a, double, b.p->n_shared);
   // The partial gradient of one stage, and the sum.
   for (int i = 0; i < b.p->n_shared; i++)
-    if (loads->of_shared[i].gradients > 0)
-      out->apart[i] = 2 * (b.p->start[1] + loads->of_shared[i].gradients * b.p->by_whole[1]);
+    if (loads->shared_gradient[i] > 0)
+      out->apart[i] = 2 * (b.p->start[1] + loads->shared_gradient[i] * b.p->by_whole[1]);
   find_late(&b);
   add_kernels(&b);
   for (int i = 0; i < g->n_params; i++)

@@ -161,9 +161,23 @@ static bool is_cast_weight(const Op *op) {
   return of && !of->def && of->role == ROLE_weight;
 }
 
+// The number of the list of ops with offloaded results that the value may be among, or a view of it
+// or a move to another stage: that of its op, or of a forward reader, as fused ops and moves may be
+// in the list of their readers. 0: none.
+static int swap_list(const Value *v) {
+  if (is_cast_weight(v->def)) return 0;
+  while (op_is_view(v->def) && v->def->in[0].value->def)
+    v = v->def->in[0].value;
+  int list = op_swap_list(v->def);
+  for (const Use *u = v->uses; u && !list; u = u->next)
+    if (u->user && op_part(u->user) == PART_forward) list = op_swap_list(u->user);
+  return list;
+}
+
 // The bytes of an op's result that a run of `n` ranks keeps; `flying`: its micro-batches in flight.
 static double kept_bytes(const Maker *m, const Value *v, int n, double flying) {
   if (op_is_pin(v->def) && m->batch[v->id] < 0) return own_bytes(m, v); // a gathered weight
+  if (swap_list(v)) return 0;
   if (!m->in_flight)
     return read_back(v) ? own_bytes(m, v) / (m->batch[v->id] >= 0 ? n : 1) / m->slices : 0;
   if (op_is_view(v->def) || is_cast_weight(v->def) || !view_read_back(v)) return 0;
@@ -202,7 +216,7 @@ static void add_ops(Maker *m, double *held) {
       for (int r = 0; r < m->p->n_runs && unit >= 0; r++)
         bytes_at(m, unit, r)->kept +=
             kept_bytes(m, v, m->p->run[r].n, m->in_flight ? m->in_flight[r] : 1);
-      if (unit >= 0 || !read_back(v)) continue;
+      if (unit >= 0 || !read_back(v) || swap_list(v)) continue;
       Sbp sbp = split_gives(op, dims_of(m->s, op), i, m->axis);
       double bytes = own_bytes(m, v) / (sbp.kind == SBP_S ? n_held : 1) / m->slices;
       for (int k = 0; k < n_held; k++)
@@ -253,8 +267,29 @@ static const bool *find_rows(const Maker *m) {
   return of_rows;
 }
 
+// The bytes of offloaded saved activations on the device while an op runs, by list of the op: those
+// of its list and of the list before or after it (swap.c).
+static const double *find_swapped(const Maker *m) {
+  int n = 0;
+  for_each_op(op, m->s->g)
+    n = op_part(op) == PART_forward && op_swap_list(op) > n ? op_swap_list(op) : n;
+  double *bytes = arena_array(m->arena, double, n + 2);
+  double *swapped = arena_array(m->arena, double, n + 1);
+  for_each_op(op, m->s->g) {
+    if (op_part(op) != PART_forward || op_is_view(op) || is_cast_weight(op)) continue;
+    for (int i = 0; i < op->n_out; i++) {
+      const Value *v = op->out[i];
+      int list = view_read_back(v) ? swap_list(v) : 0;
+      if (list) bytes[list] += own_bytes(m, v) / (m->of_rows[v->id] ? m->slices : 1);
+    }
+  }
+  for (int k = 1; k <= n; k++)
+    swapped[k] = bytes[k] + fmax(bytes[k - 1], bytes[k + 1]);
+  return swapped;
+}
+
 // The most bytes of values that are neither saved nor gradients of weights, by unit, while its ops
-// or their gradients run.
+// or their gradients run; and of saved ones on their way to host memory or back.
 static const double *find_passing(const Maker *m) {
   const Graph *g = m->s->g;
   int n = 0;
@@ -277,10 +312,13 @@ static const double *find_passing(const Maker *m) {
     }
   }
   double *passing = arena_array(m->arena, double, m->units->n), now = 0;
+  const double *swapped = find_swapped(m);
   for_each_op(op, g) {
     now += change[time[op->id]];
     int unit = m->units->of_op[op->id];
-    if (unit >= 0 && op_part(op) != PART_update) passing[unit] = fmax(passing[unit], now);
+    if (unit < 0 || op_part(op) == PART_update) continue;
+    double copied = op_part(op) == PART_forward ? swapped[op_swap_list(op)] : 0;
+    passing[unit] = fmax(passing[unit], now + copied);
   }
   return passing;
 }
@@ -289,6 +327,7 @@ static const double *find_passing(const Maker *m) {
 
 typedef struct Weight {
   StageBytes bytes;
+  double gradient; // bytes, on the device or in host memory; 0: it has none
   double *seconds; // of its update, by run
 } Weight;
 
@@ -322,7 +361,7 @@ static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *h
 
 static double sum_seconds(const Maker *m, const Weight *w, int run) {
   const Rate *rate = &m->links.reduce[run];
-  return w->bytes.gradients > 0 ? rate->start + w->bytes.gradients * rate->byte : 0;
+  return w->gradient > 0 ? rate->start + w->gradient * rate->byte : 0;
 }
 
 typedef Vec(Shared) SharedList;
@@ -332,7 +371,8 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
   // Its bytes, those of its gradient and states, and the seconds of its update.
   Weight w = {.bytes.weights = own_bytes(m, v)};
   w.seconds = arena_array(m->arena, double, m->p->n_runs);
-  if (m->trains && v->role == ROLE_weight && v->train) w.bytes.gradients = own_bytes(m, v);
+  if (m->trains && v->role == ROLE_weight && v->train) w.gradient = own_bytes(m, v);
+  if (!v->host_gradient) w.bytes.gradients = w.gradient;
   for_each_use(u, v) {
     const Op *op = u->user;
     bool copies = m->in_flight && op && op_part(op) == PART_forward && is_cast_weight(op);
@@ -368,10 +408,11 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
     s.seconds[r] = w.seconds[r] + sum_seconds(m, &w, r);
   m->unit_of[v->id] = -3 - shared->n;
   m->out->of_shared[shared->n] = w.bytes;
+  m->out->shared_gradient[shared->n] = w.gradient;
   vec_push(m->arena, shared, s);
   // Two messages: the partial gradient of each run, and the sum.
-  if (w.bytes.gradients > 0)
-    vec_push(m->arena, flows, (Flow){unit[0], n - 1, unit + 1, true, 2, 2 * w.bytes.gradients, 0});
+  if (w.gradient > 0)
+    vec_push(m->arena, flows, (Flow){unit[0], n - 1, unit + 1, true, 2, 2 * w.gradient, 0});
 }
 
 // -- Values --------------------------------------------------------------------------------------
@@ -410,7 +451,7 @@ static void add_values(Maker *m, Flows *flows) {
         n--;
       }
       bool whole = m->batch[v->id] < 0;
-      double kept = read_back(v) ? own_bytes(m, v) / m->slices : 0;
+      double kept = read_back(v) && !swap_list(v) ? own_bytes(m, v) / m->slices : 0;
       if (n)
         vec_push(m->arena, flows, (Flow){from, n, reader, whole, times * m->slices, bytes, kept});
     }
@@ -465,6 +506,7 @@ Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *bat
   out->of_unit = arena_array(a, StageBytes, p->n_units * n_runs);
   out->of_rank = arena_array(a, StageBytes, p->n_ranks);
   out->of_shared = arena_array(a, StageBytes, s->g->n_params);
+  out->shared_gradient = arena_array(a, double, s->g->n_params);
   m.device = arena_array(a, Device, n_runs);
   m.class_of = arena_array(a, int, n_runs);
   m.unit_of = arena_array(a, int, s->g->n_values);

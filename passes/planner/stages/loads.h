@@ -2,14 +2,15 @@
 //
 // Seconds are those of the unit's kernels, of the model, its gradients and its updates (cost.h), on
 // one rank of the run, with its slice of the batch; and of the all_reduce of its weights' gradients
-// over the run. Bytes are those of weights, gradients, states and saved activations. Values between
-// runs are sent slice by slice, at the prices of the links between these devices (path_cost.h), and
-// their gradients back.
+// over the run. Bytes are those of weights, gradients, states and saved activations on the device:
+// none of those that are in host memory. Values between runs are sent slice by slice, at the prices
+// of the links between these devices (path_cost.h), and their gradients back.
 //
 // With micro-batches in flight (`in_flight`, by run) the bytes are those that the passes come to:
 // saved activations of each of them, once for all views of them; values that depend on weights only
 // whole, such as weights in 16 bits; and the values that pass while a unit or its gradients are
-// computed, recomputed ones included.  Elementwise ops read in one place are fused, and take none.
+// computed, recomputed ones included, with offloaded saved activations of two lists. Elementwise
+// ops read in one place are fused, and take none.
 //
 // Held ops run on known ranks, before any choice: their seconds and bytes are charged to their
 // ranks.
@@ -43,9 +44,10 @@ typedef struct Loads {
   StageBytes *of_unit; // [n_units * n_runs]
   StageBytes *of_rank; // of held ops
   StageBytes *of_shared;
-  const int *batch;     // by value id: batch_letter.h
-  const Device *device; // by run: the minimum over its devices
-  const int *class_of;  // by run: runs of one class have equal devices, and as many
+  double *shared_gradient; // bytes of the gradient, on the device or in host memory
+  const int *batch;        // by value id: batch_letter.h
+  const Device *device;    // by run: the minimum over its devices
+  const int *class_of;     // by run: runs of one class have equal devices, and as many
   const int *unit_of; // by value id, of weights: the unit that reads it; UNIT_none; or, if several
                       // share it, -3 - its number in `p.shared`
 } Loads;
