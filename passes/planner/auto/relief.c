@@ -245,13 +245,18 @@ static bool is_copy(const Relief *r, int i, int k) {
   return any;
 }
 
-// Whether the candidate is the first of its plan, has no saver, and is no copy of an earlier one.
+// Whether the plan has no saver, or is dealt in its text: then no candidate is the same without.
+static bool may_be_base(const char *plan) {
+  return !plan_has_saver(plan) || strchr(plan, ':');
+}
+
+// Whether the candidate is the first of its plan, may be a base, and is no copy of an earlier one.
 static bool is_base(const Relief *r, int i) {
   const Candidate *c = &r->all->at[i];
-  if (!c->made || r->first[i] != i || plan_has_saver(c->plan)) return false;
+  if (!c->made || r->first[i] != i || !may_be_base(c->plan)) return false;
   for (int k = 0; k < i; k++) {
     const Candidate *d = &r->all->at[k];
-    if (d->made && r->first[k] == k && !plan_has_saver(d->plan) && is_copy(r, i, k)) return false;
+    if (d->made && r->first[k] == k && may_be_base(d->plan) && is_copy(r, i, k)) return false;
   }
   return true;
 }
@@ -266,11 +271,24 @@ static bool is_tried(const Relief *r, const char *plan, int64_t slices) {
   return false;
 }
 
+// Whether two programs at the start of these texts are the same, or the first does for parts of
+// layers what the second does for all.
+static bool is_program(const char *p, const char *of) {
+  static const char part[] = "recompute_attention", whole[] = "recompute";
+  size_t n = strcspn(p, ":=,"), n_of = strcspn(of, ":=,");
+  bool is_part = n == strlen(part) && !strncmp(p, part, n) && n_of == strlen(whole);
+  return (n == n_of || is_part) && !strncmp(p, of, n_of);
+}
+
 // Whether the plan has a program of the saver, for some layers or parts of them.
 static bool repeats(const char *plan, const char *saver) {
-  static const char *const program[] = {"recompute", "swap", "offload"};
-  for (size_t i = 0; i < sizeof program / sizeof *program; i++)
-    if (strstr(plan, program[i]) && strstr(saver, program[i])) return true;
+  for (const char *of = strchr(saver, ','); of; of = strchr(of, ',')) {
+    of++;
+    for (const char *p = plan; p; p = strchr(p, ',')) {
+      p += *p == ',';
+      if (is_program(p, of)) return true;
+    }
+  }
   return false;
 }
 

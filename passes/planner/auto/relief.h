@@ -6,9 +6,11 @@
 //     zero1=2,sp=2,swap=1, …,swap=1,offload=1           weights and states take 0.4 MB: they may fit
 //
 // Each plan that was compiled is a base, unless it has a saver, or is the same as an earlier one in
-// all micro-batches. With a saver it needs no less than its weights, summed gradients, and those of
-// its activations and states that the saver leaves, and takes no less time. Its needs in other
-// micro-batches follow from those that were compiled: activations shrink with the rows at best.
+// all micro-batches. One with numbers in its text is a base for the savers that it lacks: with
+// offload:4=1 for offload_gradients=1. With a saver it needs no less than its weights, summed
+// gradients, and those of its activations and states that the saver leaves, and takes no less time.
+// Its needs in other micro-batches follow from those that were compiled: activations shrink with
+// the rows at best.
 //
 // A saver is expected to leave as few activations, and to take as little time, as with any plan
 // that was compiled with it and without:
