@@ -2,6 +2,8 @@
 
 #include "builds.h"
 
+#include <math.h>
+
 #include "candidates.h"
 #include "exclusion.h"
 #include "planner/plan/plan.h"
@@ -150,6 +152,75 @@ void build_placed(AutoSearch *s, Candidates *all) {
     c.priced = p->seconds;
     make_plan(s, &c, all);
     return;
+  }
+}
+
+// Whether some plan with stages fits that has sums of gradients on the device.
+static bool any_staged_fits(const Candidates *all) {
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (c->fits && candidate_stages(c) > 1 && !plan_offloads_gradients(c->plan)) return true;
+  }
+  return false;
+}
+
+// Whether the point is before the other in the order of their bounds.
+static bool is_before(const AutoSearch *s, int i, int k) {
+  double bound = s->points.at[i].bound.seconds, other = s->points.at[k].bound.seconds;
+  return bound < other || (bound == other && i < k);
+}
+
+// The point with stages and all savers that has the least bound, after the last one; -1: there is
+// none with a bound below `worth`, or 0 for all. Sums of gradients are one more program.
+static int next_saving(const AutoSearch *s, double worth, int last) {
+  int least = -1;
+  for (int i = 0; i < s->points.n; i++) {
+    const Priced *p = &s->points.at[i];
+    bool saves = p->at.stages > 1 && p->at.swap && p->at.offload && !p->out;
+    bool sums = step_slices(s->work, p->at.micro_batches) > 1;
+    if (!saves || !sums || point_programs(&p->at) >= MAX_PLAN) continue;
+    if ((worth > 0 && p->bound.seconds >= worth) || (last >= 0 && !is_before(s, last, i))) continue;
+    if (least < 0 || is_before(s, i, least)) least = i;
+  }
+  return least;
+}
+
+// Compiles the point's deal into the memory and that of the sums, with these in host memory: at
+// first with the mean of the stages' sums, then with half as much or less if the plan lacks memory:
+// the stages that lack it have less than the mean. Returns the number of compiled plans.
+static int build_without_sums(AutoSearch *s, const Point *at, const char *saver, Candidates *all) {
+  enum { MOST_DEALS = 3 };
+  double memory = choose_memory(s->o);
+  double more = s->work->gradients / ((double)at->stages * at->tensor);
+  for (int n = 0; n < MOST_DEALS; n++) {
+    double worth = least_fitting(all);
+    Price price;
+    if (more <= 0 || prices_deal(s->prices, at, memory + more, &price) != PRICE_known) return n;
+    if (worth > 0 && price.seconds >= worth) return n;
+    Candidate c = {.plan = str_format(s->a, "%s%s", price.plan, saver), .ranks = s->o->ranks};
+    c.micro_batches = at->micro_batches;
+    c.worth = worth;
+    if (find_compiled(all, c.plan, c.micro_batches)) return n;
+    make_plan(s, &c, all);
+    if (!c.made || c.fits) return n + 1;
+    more = fmin(more / 2, more - ((double)c.needs.peak_bytes - LESS * memory));
+  }
+  return MOST_DEALS;
+}
+
+void auto_build_without_sums(AutoSearch *s, Candidates *all) {
+  enum { MOST_PRICED = 8, MOST_MADE = 6 };
+  Savers savers = {0};
+  const char *saver = NULL;
+  if (!s->prices || auto_is_small(s) || !s->o->limited || any_staged_fits(all)) return;
+  candidates_savers(s->a, &savers);
+  for (int i = 0; i < savers.n && !saver; i++)
+    if (savers.at[i].gradients && savers.at[i].programs == 1) saver = savers.at[i].text;
+  for (int n = 0, made = 0, i = -1; n < MOST_PRICED && made < MOST_MADE; n++) {
+    i = next_saving(s, least_fitting(all), i);
+    if (i < 0 || choice_ends(s->o, all)) return;
+    const Point at = s->points.at[i].at;
+    made += build_without_sums(s, &at, saver, all);
   }
 }
 

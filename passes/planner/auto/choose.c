@@ -141,7 +141,8 @@ static void try_factorings(const Module *model, const ChooseOptions *o, Arena *a
 }
 
 // Memory is lacking: recomputation, stages, and offloaded states, in this order, then the same
-// savers in plans that were compiled. `cuts`: the best fits in several micro-batches only.
+// savers in plans that were compiled, and plans with stages without sums of gradients. `cuts`: the
+// best fits in several micro-batches only.
 static void try_savers(const Module *model, const ChooseOptions *o, Arena *a, AutoSearch *search,
                        bool cuts, Candidates *out) {
   Trials freeing = {0}, stages = {0}, last = {0};
@@ -158,6 +159,7 @@ static void try_savers(const Module *model, const ChooseOptions *o, Arena *a, Au
     try_all(model, o, a, &last, search, out, NULL);
   }
   try_relief(model, o, search, a, out);
+  if (search) auto_build_without_sums(search, out);
 }
 
 // Returns the index of the best; its module, if that was kept, is the result.
