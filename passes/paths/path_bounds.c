@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/larger.h"
 #include "base/vec.h"
 
 // Lower bounds from the devices of the first group to those of the last.
@@ -49,10 +50,6 @@ struct PathBounds {
   State sender;       // the state of sender_has
   double *sender_has; // [gates] bytes of distinct pieces in the gate's node; -1: it has no device
 };
-
-static double smaller(double a, double b) {
-  return a < b ? a : b;
-}
 
 // The most devices of the group that share one adapter; and the number of adapters in use.
 static int sharing(const Cluster *c, const Group *g, int *nics, Arena *scratch) {

@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/larger.h"
+
 const char *const path_prim_name[PATH_send_recv + 1] = {
     "slice",   "split_sum", "pad_sum",
 #define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) #op,
@@ -80,10 +82,6 @@ static void touch(Traffic *t, int device) {
   if (t->is_touched[device]) return;
   t->is_touched[device] = true;
   t->touched[t->n_touched++] = device;
-}
-
-static double larger(double a, double b) {
-  return a > b ? a : b;
 }
 
 static bool is_near(const Cluster *c, int src, int dst) {

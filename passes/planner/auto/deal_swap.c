@@ -12,13 +12,7 @@
 
 #include "dealing.h"
 
-// As fmax and fmin of numbers, without a call.
-static inline double larger(double x, double y) {
-  return x > y ? x : y;
-}
-static inline double smaller(double x, double y) {
-  return x < y ? x : y;
-}
+#include "base/larger.h"
 
 // -- The swapped layers of a stage ---------------------------------------------------------------
 
