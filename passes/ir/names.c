@@ -1,6 +1,6 @@
 // The names of values: unique in their graph, with lookup in constant time.
 //
-// A graph has the sum of a hash of each named value and its name, as they were added here.  Where
+// A graph has the sum of a hash of each named value and its name, as they were added here.  If
 // the same sum over the values of the graph is equal, no name was set in another way, but for one
 // chance in 2^64, and each is found: the verifier compares the sums, as a lookup of every value
 // takes a tenth of its time.

@@ -1,5 +1,5 @@
 // The parts of a product for one kind of processor, for gemm.c: NAME, TARGET, vectors of WIDTH
-// floats, and tiles of TILE_ROWS rows and 2 vectors, whose sums stay in registers.
+// floats, and tiles of TILE_ROWS rows and 2 vectors; their sums stay in registers.
 
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b)  PASTE_(a, b)

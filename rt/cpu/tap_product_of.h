@@ -1,5 +1,5 @@
 // The sum of products for one kind of processor, for tap_product.c: NAME, TARGET, vectors of WIDTH
-// floats, and up to BLOCK rows whose sums (2 vectors each) stay in registers.
+// floats, and up to BLOCK rows; their sums (2 vectors each) stay in registers.
 
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b)  PASTE_(a, b)

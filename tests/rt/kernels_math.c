@@ -80,7 +80,7 @@ static void gelus(void **state) {
     slope = (m_gelu_tanh_d((double)x + 1e-5) - m_gelu_tanh_d((double)x - 1e-5)) / 2e-5;
     assert_true(fabs(m_gelu_tanh_back_d((double)x) - slope) < 1e-8);
   }
-  // Where nearly all activations are, without fused multiply-add.
+  // Nearly all activations are here; without fused multiply-add.
   for (float x = -4; x <= 4; x += 1.0f / 4096) {
     assert_true(fabs((double)m_gelu_f(x) - m_gelu_d((double)x)) < 7.5e-7);
     assert_true(fabs((double)m_gelu_tanh_f(x) - m_gelu_tanh_d((double)x)) < 7.5e-7);

@@ -288,9 +288,7 @@ static void the_best_with_sequences_is_found(void **state) {
     assert_true(b.tensor > 0 && b.swapped > 0);
     assert_int_equal(b.broken, 0);
     assert_true(is_best(&p, m, &o, &b));
-    module_free(m);
-    arena_free(p.a);
-    heard_free(h);
+    problem_free(&p, m, h);
   }
 }
 
@@ -345,9 +343,7 @@ static void choices_end_within_a_compilation(void **state) {
     n_stopped += stopped;
   }
   assert_true(n_stopped >= 2);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 static void count_shown(void *context, const Candidate *c, double bound) {
@@ -368,9 +364,7 @@ static void searches_show_progress(void **state) {
   candidate_make(m, &o, p.a, &search, NULL);
   assert_true(search.made);
   assert_true(p.shown >= 10);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // No plan with savers needs fewer bytes than its bound, or than that of any plan: in f32, of which
@@ -434,9 +428,7 @@ static void least_bytes_hold_with_savers(void **state) {
     assert_true(near >= N_BASES);
     assert_true(offloaded >= N_BASES / 2);
     assert_true(lighter > 0);
-    module_free(m);
-    arena_free(p.a);
-    heard_free(h);
+    problem_free(&p, m, h);
   }
 }
 
@@ -524,9 +516,7 @@ static void a_plan_may_have_no_module(void **state) {
     kept_free(&kept);
   }
   assert_true(n_without > 0);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 static const char *random_words(Arena *a, unsigned *state) {
@@ -607,9 +597,7 @@ static bool random_model_is_best(unsigned seed, bool words, int *n_made, int *n_
   *n_recomputed += b.recomputed;
   ok &= !b.broken && is_best(&p, m, &o, &b);
   if (!ok) print_message("seed %u:\n%s\n", seed, p.text);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
   return ok;
 }
 
@@ -628,9 +616,7 @@ static int wrong_loans_of(unsigned seed, bool words, int *n_borrowed) {
   wrong += count_wrong_loans(&p, m, &o, true, n_borrowed);
   if (wrong)
     print_message("seed %u on %s, %s:\n%s\n", seed, p.cluster, p.dtype ? p.dtype : "f32", p.text);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
   return wrong;
 }
 

@@ -63,9 +63,7 @@ static void slow_factorings_are_not_tried_again(void **state) {
   Candidate none = search_in(m, &o, p.a, 1e-9, slow);
   assert_true(!none.made && none.slow && none.proved && !none.needs_less);
   assert_true(slow[0] && slow[1]);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // Notes the micro-batches of searches: each number is a power of two.
@@ -108,9 +106,7 @@ static void searches_are_asked_again_until_they_are_slow(void **state) {
     assert_int_equal(p.shown, k ? 1 | 2 | 4 | 8 | 16 : 1 | 2);
     assert_false(any_slow(&all));
   }
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // Returns in how many numbers of micro-batches the plan takes less than in half as many.
@@ -153,9 +149,7 @@ static void more_micro_batches_take_no_less(void **state) {
     ChooseOptions o = problem_options(&p, h->d);
     for (size_t k = 0; k < sizeof plans / sizeof *plans; k++)
       shorter += count_shorter(&p, m, &o, plans[k], &made);
-    module_free(m);
-    arena_free(p.a);
-    heard_free(h);
+    problem_free(&p, m, h);
   }
   print_message("%d plans compiled\n", made);
   assert_true(made >= 14 * models);
@@ -201,9 +195,7 @@ static void errors_are_those_of_corrected_prices(void **state) {
   assert_float_equal(auto_corrected(s, &staged, 1), 0.9 * 0.96, 1e-12);
   assert_float_equal(auto_error(s, &staged), 0.1, 1e-12);
   auto_end(s);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // -- Recomputation, and points that were left out ------------------------------------------------
@@ -242,9 +234,7 @@ static void points_with_fewer_layers_are_added(void **state) {
   }
   assert_true(recomputed > 0 && fewest > 0 && quick > 0);
   auto_end(s);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // A point that was left out as its number is too large comes back after each plan that is built:
@@ -269,9 +259,7 @@ static void points_come_back_after_a_plan(void **state) {
   for (int i = 0; i < s->points.n; i++)
     assert_false(s->points.at[i].skipped);
   auto_end(s);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // Whether the search builds the only point of the heap, beside a plan that takes so many seconds.
@@ -296,8 +284,8 @@ static bool builds(AutoSearch *s, Point at, double best) {
   return all.n > 1;
 }
 
-// A point whose corrected price is below the best plan is not compiled if no deal of parts of its
-// units is, and other orders of its stages gain less than a hundredth.
+// A point with a corrected price below the best plan is not compiled if no deal of parts of its
+// units is below it, and other orders of its stages gain less than a hundredth.
 static void points_that_are_worse_in_parts_are_not_built(void **state) {
   (void)state;
   Heard *h = heard_new();
@@ -323,9 +311,7 @@ static void points_that_are_worse_in_parts_are_not_built(void **state) {
   assert_false(builds(s, waits, any_order / 0.991));
   assert_true(builds(s, waits, any_order / 0.989));
   auto_end(s);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // The point of a plan with as few swapped and recomputed layers as fit, and states in host memory.
@@ -369,9 +355,7 @@ static void savers_take_no_less_than_a_deal_without_them(void **state) {
     if (prices_find(s->prices, &at, false, &own) == PRICE_known) assert_true(quick <= own.bound);
   }
   auto_end(s);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // A point without stages with swapped layers gets its own tables one after the other, each with a
@@ -417,9 +401,7 @@ static void swapped_points_get_one_table_at_a_time(void **state) {
     assert_true(prices_tables(s->prices) - before <= PER_TABLE);
     auto_end(s);
   }
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // All bounds of swapped points without stages, by other tables and by their own, are below their
@@ -468,9 +450,7 @@ static void bounds_of_swapped_points_are_below_their_prices(void **state) {
     }
   assert_true(compared > 2 * PLANS);
   print_message("%d swapped points compared\n", compared);
-  module_free(m);
-  arena_free(p.a);
-  heard_free(h);
+  problem_free(&p, m, h);
 }
 
 // -- Models without units ----------------------------------------------------------------------
@@ -515,9 +495,7 @@ static void estimates_do_not_end_the_search(void **state) {
       fail_msg("%s, width %d: built %.9f s, and %.9f is the best", p.cluster, model[i].width, best,
                least);
     auto_end(s);
-    module_free(m);
-    arena_free(p.a);
-    heard_free(h);
+    problem_free(&p, m, h);
   }
 }
 

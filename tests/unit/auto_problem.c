@@ -163,3 +163,9 @@ Module *problem_module(const Problem *p) {
   heard_free(h);
   return m;
 }
+
+void problem_free(const Problem *p, Module *m, Heard *h) {
+  module_free(m);
+  arena_free(p->a);
+  heard_free(h);
+}

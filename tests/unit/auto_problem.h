@@ -44,4 +44,7 @@ ChooseOptions problem_options(Problem *p, Diag *d);
 // Reads the model's text; fails the test if it is wrong.
 Module *problem_module(const Problem *p);
 
+// Frees the problem's arena, its module, and the messages.
+void problem_free(const Problem *p, Module *m, Heard *h);
+
 #endif

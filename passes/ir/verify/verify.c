@@ -171,7 +171,7 @@ static bool check_count_of(const Value *v, const int *n_uses, Diag *d) {
          diag_error(d, v->loc, "a value has %d uses and lists %d", n_uses[v->id], n);
 }
 
-// Reports the first use that is only an operand or only in a list, of a graph whose sums differ.
+// Reports the first use that is only an operand or only in a list: the sums of the graph differ.
 static bool report_uses(const Graph *g, Arena *a, Diag *d) {
   int *n_uses = arena_array(a, int, g->n_values); // by value id
   for_each_op(op, g)

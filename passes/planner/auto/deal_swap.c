@@ -102,8 +102,8 @@ double swapped_bytes(const UnitCosts *units, int stages, int first, int last, co
     else if (u <= due || stages > 1)
       b->more = own > 0 ? own : before;
   }
-  // What the last layer hands on is no saved activation of the stage, but the input of its first
-  // is.
+  // The result that the last layer hands on is no saved activation of the stage, but the input of
+  // its first layer is.
   if (swapped[last - 1 - first]) all -= smaller(all, units->at[last - 1].handed);
   return all;
 }

@@ -39,7 +39,7 @@ enum { IMPROVED = 100 };
 // Of its bound: one that is lower by more, without the limit. The bounds of the same models are
 // equal or lower by 0.6 % and more.
 #define LIMITED 0.998
-// Of the best deal of parts of layers, at most: one of whole layers. Where it is not as good, it
+// Of the best deal of parts of layers, at most: one of whole layers. If it is not as good, it
 // takes 1.007 and more of it in the same models, but one of 1.0022.
 #define WHOLE 1.002
 // Of the memory: stages that have states, or saved activations, of just enough layers in host

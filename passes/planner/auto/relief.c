@@ -271,8 +271,8 @@ static bool is_tried(const Relief *r, const char *plan, int64_t slices) {
   return false;
 }
 
-// Whether two programs at the start of these texts are the same, or the first does for parts of
-// layers what the second does for all.
+// Whether two programs at the start of these texts are the same, or the first recomputes parts of
+// layers and the second whole ones.
 static bool is_program(const char *p, const char *of) {
   static const char part[] = "recompute_attention", whole[] = "recompute";
   size_t n = strcspn(p, ":=,"), n_of = strcspn(of, ":=,");

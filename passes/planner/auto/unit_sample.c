@@ -25,7 +25,7 @@ typedef struct SliceBlock {
   bool kept;           // from forward to backward
   bool given;          // to the unit that keeps it
   bool waits;          // a gradient of weights reads it
-  int lowest, highest; // units whose backward reads it, if it is kept
+  int lowest, highest; // units that read it in backward, if it is kept
 } SliceBlock;
 
 typedef struct Reader {
@@ -456,7 +456,7 @@ typedef struct Entries {
   const Reader *r;
   const bool *varies; // by value id
   Span *of_op;        // by op id: of the first result's readers in forward
-  Span *of_number;    // by number of the model: of the value whose gradient it adds to
+  Span *of_number;    // by number of the model: of the value that has the gradient
 } Entries;
 
 static bool has_number(const Reader *r, const Op *op) {
@@ -509,7 +509,7 @@ static void add_entry(const Reader *r, const Op *op, Span s) {
 static void read_entries(const Reader *r) {
   Entries e = {r, find_activations(r), arena_array(r->a, Span, r->g->n_ops),
                arena_array(r->a, Span, r->b->n_numbers)};
-  Span *root = arena_array(r->a, Span, r->g->n_ops); // by op id: whose gradient backward adds up
+  Span *root = arena_array(r->a, Span, r->g->n_ops); // by op id: of the value that has the gradient
   for (int i = 0; i < r->b->n_numbers; i++)
     e.of_number[i] = (Span){0, -1};
   find_spans(&e);
