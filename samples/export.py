@@ -13,7 +13,7 @@ import models
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 import nnaot_export  # noqa: E402
 
-OPSET = {"mlp": 13, "resnet": 17, "gpt2": 18, "resnet18": 17}
+OPSET = {"mlp": 13, "resnet": 17, "gpt2": 18}
 
 
 def export(name, model, example, path, opset=None):
@@ -26,8 +26,7 @@ if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("sample")
     p.add_argument("-o", "--output")
-    p.add_argument("--bench", action="store_true", help="the model of the benchmark instead")
     a = p.parse_args()
-    model, example = (models.bench if a.bench else models.sample)(a.sample)
+    model, example = models.sample(a.sample)
     here = pathlib.Path(__file__).parent
     export(a.sample, model, example, a.output or here / a.sample / f"{a.sample}.onnx")

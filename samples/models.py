@@ -1,4 +1,4 @@
-"""The samples' models in PyTorch, and the larger ones of the benchmark: plain modules without any use of nnaot."""
+"""The samples' models in PyTorch, which the benchmarks use too: plain modules without any use of nnaot."""
 
 import math
 
@@ -133,14 +133,3 @@ def sample(name):
     if name == "gpt2":
         return Gpt2(256, 64, 2, 4, 64), ("input_ids", torch.zeros(4, 64, dtype=torch.int64))
     raise SystemExit(f"no sample {name}: mlp, resnet, gpt2")
-
-
-def bench(name):
-    torch.manual_seed(20)
-    if name == "mlp":
-        return Mlp([784, 512, 512, 10]), ("x", torch.zeros(128, 784))
-    if name == "resnet18":
-        return ResNet(3, [64, 128, 256, 512], [2, 2, 2, 2], 1000, large=True), ("x", torch.zeros(16, 3, 64, 64))
-    if name == "gpt2":
-        return Gpt2(50304, 128, 6, 6, 384), ("input_ids", torch.zeros(8, 128, dtype=torch.int64))
-    raise SystemExit(f"no benchmark {name}: mlp, resnet18, gpt2")

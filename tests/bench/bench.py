@@ -1,10 +1,23 @@
 #!/usr/bin/env python3
-"""Times training steps of nnaot and PyTorch; see tests/bench/run.
+"""Times training steps of nnaot and PyTorch:  bench.py [MODEL ...]     (tests/bench/run builds nnaot and calls it)
 
-Every contestant runs in its own process, in turn (A B C A B C …), on the same weights and data, with
-the same number of threads; a row is the median of all steps except the first few.  Peak memory is the
-process's largest resident set.  PyTorch's best settings: fused AdamW if available, channels_last
-for convolutions, set_to_none, no data loader.
+    --threads N       threads of each (2)
+    --rounds N        processes of each contestant, in turn (3)
+    --steps N         steps of a process (12); the first three are not timed
+    --batches N       batches of data, in turn (4)
+    --dtypes A,B      f32, bf16 (f32): bf16 is nnaot's --dtype bf16 and PyTorch's autocast
+    --only A,B        contestants, by parts of their names
+    --torch-preload F a library of malloc for PyTorch, such as libjemalloc.so.2
+    --nnaot FILE      the compiler (build/bin/nnaot)
+    --flags FLAGS     more flags of it
+    --results FILE    a line of JSON for each model; those that it has are not run again
+    --list            the models
+
+Every contestant runs in its own process, in turn (A B C A B C …), on the same weights and data and with the same number of threads.
+A row is the median of all timed steps, peak memory is the process's largest resident set, and `first step` is the time from exec to
+the end of the first step.  PyTorch has its best settings: fused AdamW, channels_last for convolutions, gradients set to None, no data
+loader; eager and two modes of torch.compile.  The last row is a bound: ONNX Runtime's inference of the exported model, which
+computes a third of a step's products.  bench_tables.py makes tables and pictures of the results.
 """
 
 import argparse
@@ -17,145 +30,228 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 
 HERE = pathlib.Path(__file__).resolve()
 ROOT = HERE.parents[2]
-sys.path.insert(0, str(ROOT / "samples"))
+sys.path[:0] = [str(ROOT / "samples"), str(ROOT / "tools"), str(HERE.parent)]
 
-MODEL = {
-    "mlp": dict(what="MLP 784-512-512-10, batch 128", batch=128, loss="cross_entropy(logits)", classes=10),
-    "resnet18": dict(what="ResNet-18, 64x64, batch 16", batch=16, loss="cross_entropy(logits)", classes=1000),
-    "gpt2": dict(what="GPT-2 6 x 384, batch 8 x 128", batch=8, loss="next_token(logits,input_ids)", classes=0),
-}
-# The mode of torch.compile; None: eager.
+UNTIMED = 3  # the first steps of a process
+INFERENCE = "onnxruntime inference"
+# Contestants of each type; the mode of torch.compile, None: eager.
 TORCH = {"torch eager": None, "torch.compile": "default", "compile, tuned": "max-autotune-no-cudagraphs"}
 ADAMW = dict(lr=1e-3, weight_decay=0.1, betas=(0.9, 0.95))
+
+
+def contestants(dtypes):
+    """Pairs of a name and a type."""
+    training = [(name, dtype) for dtype in dtypes for name in ("nnaot", *TORCH)]
+    return training + [(INFERENCE, "f32")] * ("f32" in dtypes)
 
 
 def peak_mib(who):
     return resource.getrusage(who).ru_maxrss / 1024
 
 
-def make_data(name, folder):
+def load(folder, names):
     import numpy as np
-    import models
-    rng = np.random.default_rng(3)
-    _, (input_name, x) = models.bench(name)
-    b, rows = MODEL[name]["batch"], 4 * MODEL[name]["batch"]
-    if name == "gpt2":
-        np.save(folder / f"{input_name}.npy", rng.integers(0, 50257, (rows, x.shape[1])))
-    else:
-        np.save(folder / f"{input_name}.npy", rng.standard_normal((rows, *x.shape[1:]), dtype=np.float32))
-        np.save(folder / "labels.npy", rng.integers(0, MODEL[name]["classes"], rows))
-    return input_name, b
+    return {name: np.load(folder / f"{name}.npy") for name in names}
 
 
-def prepare(name, folder, nnaot, flags):
-    """Writes the .onnx, the data and nnaot's executable; returns compile seconds and size."""
-    import export
-    import models
-    model, example = models.bench(name)
-    export.export(name, model, example, folder / "model.onnx", opset=17)
-    input_name, b = make_data(name, folder)
-    start = time.perf_counter()
-    subprocess.run([nnaot, folder / "model.onnx", "--batch", str(b), "--loss", MODEL[name]["loss"], "--optimizer",
-                    "adamw:weight_decay=0.1,betas=0.9/0.95", "--lr", "0.001", "-o", folder / "exe", *flags],
-                   check=True)
-    return time.perf_counter() - start, (folder / "exe").stat().st_size
+def prepare(name, folder, a):
+    """Writes the .onnx, the data and nnaot's executables; returns compile seconds and bytes of each."""
+    import numpy as np
+    import torch
+    import nnaot_export
+    from bench_models import MODELS
+    model = MODELS[name]
+    data = model.data(np.random.default_rng(3), a.batches * model.batch)
+    for key, array in data.items():
+        np.save(folder / f"{key}.npy", array)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nnaot_export.export(model.build(), {key: torch.from_numpy(data[key][:model.batch]) for key in model.inputs},
+                            folder / "model.onnx", output_names=["logits"])
+    compiled = {}
+    for dtype in a.dtypes:
+        start = time.perf_counter()
+        subprocess.run([a.nnaot, folder / "model.onnx", "--batch", str(model.batch), "--loss", model.loss, "--dtype", dtype,
+                        "--optimizer", "adamw:weight_decay=0.1,betas=0.9/0.95", "--lr", "0.001", "-o", folder / dtype,
+                        *a.flags.split()],
+                       check=True, capture_output=True)
+        compiled[dtype] = time.perf_counter() - start, (folder / dtype).stat().st_size
+    return compiled
 
 
-def run_nnaot(name, folder, steps, threads):
+# -- A process of a contestant ---------------------------------------------------------------------
+
+def run_nnaot(folder, dtype, steps, threads):
     log = folder / "log.jsonl"
     log.unlink(missing_ok=True)
     inputs = [f for p in sorted(folder.glob("*.npy")) for f in ("--input", f"{p.stem}={p}")]
     env = dict(os.environ, OMP_NUM_THREADS=str(threads))
-    subprocess.run([folder / "exe", *inputs, "--steps", str(steps), "--log", log], check=True, env=env,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run([folder / dtype, *inputs, "--steps", str(steps), "--log", log], check=True, env=env, stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    return dict(ms=[x["step_ms"] for x in lines], loss=[x["loss"] for x in lines],
-                mib=peak_mib(resource.RUSAGE_CHILDREN))
+    return dict(ms=[x["step_ms"] for x in lines], loss=[x["loss"] for x in lines], mib=peak_mib(resource.RUSAGE_CHILDREN))
 
 
-def run_torch(name, folder, steps, threads, mode):
-    import numpy as np
+def run_torch(name, folder, dtype, steps, threads, mode):
     import torch
-    from torch.nn import functional as F
-    import models
-
+    from bench_models import MODELS
+    model = MODELS[name]
     torch.set_num_threads(threads)
-    model, (input_name, _) = models.bench(name)
-    model.train()
-    x = torch.from_numpy(np.load(folder / f"{input_name}.npy"))
-    y = torch.from_numpy(np.load(folder / "labels.npy")) if name != "gpt2" else None
-    if name == "resnet18":
-        model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-    opt = torch.optim.AdamW(model.parameters(), fused=True, **ADAMW)
-    b = MODEL[name]["batch"]
+    module = model.build()
+    tensors = {key: torch.from_numpy(x) for key, x in load(folder, [p.stem for p in folder.glob("*.npy")]).items()}
+    if model.convolutions:
+        module = module.to(memory_format=torch.channels_last)
+        tensors["x"] = tensors["x"].contiguous(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(module.parameters(), fused=True, **ADAMW)
 
-    def loss_of(x, y):
-        logits = model(x)
-        if y is None:
-            return F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), x[:, 1:].reshape(-1))
-        return F.cross_entropy(logits, y)
+    def loss_of(tensors):
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+            logits = module(**{key: tensors[key] for key in model.inputs})
+        return model.loss_of(logits, tensors)
 
+    rows = len(next(iter(tensors.values())))
     if mode:
         loss_of = torch.compile(loss_of, mode=mode)
     ms, losses = [], []
     for s in range(steps):
-        rows = slice(s % 4 * b, s % 4 * b + b)
+        first = s * model.batch % rows
         start = time.perf_counter()
-        opt.zero_grad(set_to_none=True)
-        loss = loss_of(x[rows], None if y is None else y[rows])
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of({key: x[first:first + model.batch] for key, x in tensors.items()})
         loss.backward()
-        opt.step()
+        optimizer.step()
         losses.append(loss.item())
         ms.append((time.perf_counter() - start) * 1e3)
     return dict(ms=ms, loss=losses, mib=peak_mib(resource.RUSAGE_SELF))
 
 
-def in_process(kind, name, folder, steps, threads):
-    out = subprocess.run([sys.executable, HERE, "--one", kind, name, str(folder), "--steps", str(steps),
-                          "--threads", str(threads)], check=True, stdout=subprocess.PIPE, text=True)
+def run_inference(name, folder, steps, threads):
+    import onnxruntime
+    from bench_models import MODELS
+    model = MODELS[name]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    data = load(folder, model.inputs)
+    ms, rows = [], len(next(iter(data.values())))
+    for s in range(steps):
+        first = s * model.batch % rows
+        start = time.perf_counter()
+        session.run(["logits"], {key: x[first:first + model.batch] for key, x in data.items()})
+        ms.append((time.perf_counter() - start) * 1e3)
+    return dict(ms=ms, loss=[], mib=peak_mib(resource.RUSAGE_SELF))
+
+
+def run_one(kind, name, folder, dtype, steps, threads):
+    if kind == "nnaot":
+        return run_nnaot(folder, dtype, steps, threads)
+    if kind == INFERENCE:
+        return run_inference(name, folder, steps, threads)
+    return run_torch(name, folder, dtype, steps, threads, TORCH[kind])
+
+
+# -- All processes ---------------------------------------------------------------------------------
+
+def in_process(kind, name, folder, dtype, steps, a):
+    """The result of a process, or None with the last line of its error."""
+    env = dict(os.environ, **({"LD_PRELOAD": a.torch_preload} if a.torch_preload and kind in TORCH else {}))
+    command = [sys.executable, HERE, "--one", kind, name, str(folder), dtype, "--steps", str(steps), "--threads", str(a.threads)]
+    out = subprocess.run(command, capture_output=True, text=True, env=env)
+    if out.returncode:
+        print(f"{name}, {kind}, {dtype}: {(out.stderr.strip().splitlines() or ['failed'])[-1][:200]}", file=sys.stderr)
+        return None
     return json.loads(out.stdout.splitlines()[-1])
 
 
+def first_step(kind, name, folder, dtype, a):
+    """Seconds from exec to the end of the first step: those of a process of one step."""
+    command = [sys.executable, HERE, "--one", kind, name, str(folder), dtype, "--steps", "1", "--threads", str(a.threads)]
+    if kind == "nnaot":
+        inputs = [f for p in sorted(folder.glob("*.npy")) for f in ("--input", f"{p.stem}={p}")]
+        command = [folder / dtype, *inputs, "--steps", "1"]
+    env = dict(os.environ, OMP_NUM_THREADS=str(a.threads))
+    start = time.perf_counter()
+    done = subprocess.run(command, env=env, capture_output=True)
+    return time.perf_counter() - start if done.returncode == 0 else None
+
+
+def measure(name, a):
+    with tempfile.TemporaryDirectory(prefix="nnaot-bench-") as folder:
+        folder = pathlib.Path(folder)
+        compiled = prepare(name, folder, a)
+        wanted = [(kind, dtype) for kind, dtype in contestants(a.dtypes)
+                  if not a.only or any(part in kind for part in a.only.split(","))]
+        runs = {key: [] for key in wanted}
+        for _ in range(a.rounds):
+            for key in wanted:
+                got = in_process(key[0], name, folder, key[1], a.steps, a)
+                if got:
+                    runs[key].append(got)
+        rows = []
+        for (kind, dtype), got in runs.items():
+            if not got:
+                continue
+            ms = [x for r in got for x in r["ms"][UNTIMED:]]
+            rows.append(dict(kind=kind, dtype=dtype, ms=statistics.median(ms), min=min(ms), max=max(ms),
+                             mib=max(r["mib"] for r in got), losses=got[0]["loss"],
+                             first=first_step(kind, name, folder, dtype, a)))
+    return dict(model=name, threads=a.threads, rows=rows, compiled=compiled)
+
+
+def show(result):
+    from bench_models import MODELS
+    print(f"\n{MODELS[result['model']].title}, AdamW, {result['threads']} threads; "
+          + "; ".join(f"{dtype}: compiled in {s:.1f} s, executable {size / 2**20:.1f} MiB"
+                      for dtype, (s, size) in result["compiled"].items()))
+    print(f"{'':28}{'ms a step':>10}{'min':>9}{'max':>9}{'x nnaot':>9}{'peak MiB':>10}{'first step, s':>15}{'last loss':>11}")
+    ours = {r["dtype"]: r["ms"] for r in result["rows"] if r["kind"] == "nnaot"}
+    for r in result["rows"]:
+        ratio = f"{r['ms'] / ours[r['dtype']]:.2f}" if r["dtype"] in ours else ""
+        first = f"{r['first']:.2f}" if r["first"] else ""
+        loss = f"{r['losses'][-1]:.5f}" if r["losses"] else ""
+        print(f"{r['kind'] + ', ' + r['dtype']:28}{r['ms']:10.2f}{r['min']:9.2f}{r['max']:9.2f}{ratio:>9}{r['mib']:10.0f}"
+              f"{first:>15}{loss:>11}", flush=True)
+
+
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("models", nargs="*", default=list(MODEL))
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    p.add_argument("models", nargs="*")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=12)
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--batches", type=int, default=4)
+    p.add_argument("--dtypes", type=lambda s: s.split(","), default=["f32"])
+    p.add_argument("--only", default="")
+    p.add_argument("--torch-preload", default="")
     p.add_argument("--nnaot", default=ROOT / "build/bin/nnaot")
-    p.add_argument("--flags", default="", help="more flags for nnaot")
+    p.add_argument("--flags", default="")
+    p.add_argument("--results", type=pathlib.Path)
+    p.add_argument("--list", action="store_true")
     p.add_argument("--one", metavar="KIND", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.one:
-        name, folder = a.models
-        folder = pathlib.Path(folder)
-        if a.one == "nnaot":
-            got = run_nnaot(name, folder, a.steps, a.threads)
-        else:
-            got = run_torch(name, folder, a.steps, a.threads, TORCH[a.one])
-        print(json.dumps(got))
+        name, folder, dtype = a.models
+        print(json.dumps(run_one(a.one, name, pathlib.Path(folder), dtype, a.steps, a.threads)))
         return
-    kinds = ["nnaot", *TORCH]
-    for name in a.models:
-        with tempfile.TemporaryDirectory(prefix="nnaot-bench-") as folder:
-            seconds, size = prepare(name, pathlib.Path(folder), a.nnaot, a.flags.split())
-            runs = {k: [] for k in kinds}
-            for _ in range(a.rounds):
-                for k in kinds:
-                    runs[k].append(in_process(k, name, folder, a.steps, a.threads))
-        print(f"\n{MODEL[name]['what']}, AdamW, f32, {a.threads} threads;"
-              f" compiled in {seconds:.1f} s, executable {size / 2**20:.1f} MiB")
-        print(f"{'':16}{'ms a step':>10}{'min':>9}{'max':>9}{'x nnaot':>9}{'peak MiB':>10}{'last loss':>11}")
-        base = None
-        for k in kinds:
-            ms = [x for r in runs[k] for x in r["ms"][3:]]
-            median = statistics.median(ms)
-            base = base or median
-            print(f"{k:16}{median:10.2f}{min(ms):9.2f}{max(ms):9.2f}{median / base:9.2f}"
-                  f"{max(r['mib'] for r in runs[k]):10.0f}{runs[k][0]['loss'][-1]:11.5f}", flush=True)
+    from bench_models import MODELS
+    unknown = set(a.models) - set(MODELS)
+    if unknown or a.steps <= UNTIMED:
+        raise SystemExit(f"no model {', '.join(sorted(unknown))}: see --list" if unknown else f"--steps: more than {UNTIMED}")
+    if a.list:
+        print("\n".join(f"{name:14}{model.title}" for name, model in MODELS.items()))
+        return
+    known = {}
+    if a.results and a.results.exists():
+        known = {r["model"]: r for r in map(json.loads, a.results.read_text().splitlines())}
+    for name in a.models or MODELS:
+        result = known.get(name) or measure(name, a)
+        if a.results and name not in known:
+            with a.results.open("a") as f:
+                f.write(json.dumps(result) + "\n")
+        show(result)
 
 
 if __name__ == "__main__":
