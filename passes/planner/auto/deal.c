@@ -404,7 +404,7 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
       int k = u - d->first[i];
       RecomputeLevel level = k < d->recomputed[i] && !swapped[k] ? d->level[i] : RECOMPUTE_none;
       again[k] = level == RECOMPUTE_none ? 0 : x->again[level];
-      double back = back_working(x, level, knows);
+      double back = back_working(x, level, knows) + (level ? beside[k].gap : 0);
       at[i].forward += x->forward;
       at[i].backward += x->backward + again[k];
       at[i].weight_grad += x->weight_grad;

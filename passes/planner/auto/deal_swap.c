@@ -102,6 +102,15 @@ double swapped_bytes(const UnitCosts *units, int stages, int first, int last, co
     else if (u <= due || stages > 1)
       b->more = own > 0 ? own : before;
   }
+  // In stages, recomputed activations get no place of those of the swapped layer after them, though
+  // backward has freed these.
+  double after = 0;
+  for (int u = last - 1; u >= first && stages > 1; u--) {
+    if (swapped[u - first])
+      after = layer_bytes(units, first, last, u);
+    else if (units->at[u].layer)
+      out[u - first].gap = after;
+  }
   // The result that the last layer hands on is no saved activation of the stage, but the input of
   // its first layer is.
   if (swapped[last - 1 - first]) all -= smaller(all, units->at[last - 1].handed);
@@ -225,6 +234,7 @@ static double working_bytes(const Dealer *d, int first, int last, RecomputeLevel
     const Beside *b = &d->beside[u - first];
     RecomputeLevel own = d->swapped[u - first] ? RECOMPUTE_none : level;
     double working = larger(x->working[0], back_working(x, own, d->apart)) + b->more;
+    if (own > RECOMPUTE_none) working += b->gap;
     most = larger(most, larger(working, b->working));
   }
   return most;

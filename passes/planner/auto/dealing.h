@@ -118,6 +118,7 @@ void mark_swapped(const UnitCosts *units, int first, int last, int layers, bool 
 typedef struct Beside {
   double working; // all besides those kept, at least
   double more;    // of swapped layers, besides its own
+  double gap; // and if it is recomputed: of the next swapped layer, which has a place of its own
 } Beside;
 
 // The bytes of a micro-batch that are in host memory from forward to backward. Sets those on the

@@ -8,7 +8,8 @@
 --
 -- Each repeated subgraph, usually a layer, is a list of its own: only its inputs are saved from
 -- forward to backward. Without repeated subgraphs there are as many lists as ops in each: then as
--- many values are saved as are recomputed at a time.
+-- many values are saved as are recomputed at a time. A result of a layer that is not recomputed
+-- after it reads is saved as an activation of that one, so it is not recomputed either.
 --
 -- An axis of size 1 suffices: `--plan tp=4,recompute=1` applies this to the program of tp.
 
@@ -18,8 +19,38 @@ function numbers(list)
   asked = list
 end
 
+-- By op: true in a layer that is asked for, false in another one.
+local function recomputed_ops(wanted)
+  local of = {}
+  for _, layer in ipairs(layers()) do
+    for _, op in ipairs(layer) do of[op] = false end
+  end
+  for _, layer in ipairs(wanted) do
+    for _, op in ipairs(layer) do of[op] = true end
+  end
+  return of
+end
+
+-- Whether a layer that is not recomputed reads a result of the op.
+local function is_saved(op, recomputed)
+  for _, y in ipairs(op.outputs) do
+    for _, r in ipairs(y.readers) do
+      if recomputed[r.op] == false then return true end
+    end
+  end
+  return false
+end
+
 function model()
-  for _, layer in ipairs(layers(asked)) do recompute(layer) end
+  local wanted = layers(asked)
+  local recomputed = asked and recomputed_ops(wanted) or {}
+  for _, layer in ipairs(wanted) do
+    local list = {}
+    for _, op in ipairs(layer) do
+      if not is_saved(op, recomputed) then list[#list + 1] = op end
+    end
+    recompute(list)
+  end
 end
 
 function step(axis)
