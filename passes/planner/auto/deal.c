@@ -428,6 +428,8 @@ PipelineCost deal_cost(const DealProblem *p, const Deal *d, Arena *a) {
       swapped_seconds(p->units, p->stages, d->first[i], d->first[i + 1], swapped, again, &s);
     at[i].forward += s.forward;
     at[i].backward += s.backward;
+    at[i].forward_waits = s.forward;
+    at[i].backward_waits = s.backward;
     at[i].kept -= out;
     at[i].waiting -= out;
     at[i].both -= out;

@@ -225,14 +225,19 @@ bool makespan_run(const PipelineCost *c, double cutoff, double *seconds, double 
   int n = staged_stages(c->kind, c->stages, c->chunks);
   Arena *scratch = arena_new();
   StagedStage *stage = arena_array(scratch, StagedStage, n);
+  StagedStage *waiting = arena_array(scratch, StagedStage, n);
   for (int i = 0; i < n; i++) {
     const StageCost *x = &c->at[i];
-    stage[i] = (StagedStage){x->forward, x->backward, x->weight_grad, x->hop,
-                             x->kept,    x->waiting,  x->both};
+    waiting[i] = stage[i] = (StagedStage){x->forward, x->backward, x->weight_grad, x->hop,
+                                          x->kept,    x->waiting,  x->both};
+    stage[i].f -= x->forward_waits;
+    stage[i].b -= x->backward_waits;
   }
+  // The order is that of stages that wait for no copies: the pass `schedule` comes before these.
   Staged s = {c->kind, c->stages, c->chunks, (int)c->micro_batches, stage, cutoff};
   StagedTimeline t;
   bool ok = staged_run(scratch, &s, &t);
+  s.stage = waiting;
   if (ok) {
     double *end = arena_array(scratch, double, c->stages);
     StageCost *own = arena_array(scratch, StageCost, c->stages);

@@ -36,6 +36,7 @@
 
 typedef struct StageCost {
   double forward, backward, weight_grad; // seconds of a micro-batch; backward with recomputation
+  double forward_waits, backward_waits;  // the parts of these in which copies are waited for
   double hop;                            // of a transfer to the next stage, and of one back
   double kept;                           // bytes of a micro-batch from forward to backward
   double waiting;  // and from there to gradients of weights, if these run later; 0: as before
