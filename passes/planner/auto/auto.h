@@ -69,9 +69,9 @@ bool auto_goes_first(AutoSearch *s);
 // Builds the plans with the lowest estimates, and adds them to `all`.
 void auto_build(AutoSearch *s, Candidates *all);
 
-// If no plan with stages fits with sums of gradients on the device, builds a few with these in host
-// memory, beside the other savers: deals into the memory and that of the sums, if they are priced
-// faster than the best plan.
+// If no plan with stages fits with sums of gradients, and states of some layers, on the device,
+// builds a few with these in host memory, beside the other savers: deals into the memory and that
+// of the sums, if they are priced faster than the best plan.
 void auto_build_without_sums(AutoSearch *s, Candidates *all);
 
 // Notes the price of a candidate without stages, for the estimates of others.

@@ -155,11 +155,13 @@ void build_placed(AutoSearch *s, Candidates *all) {
   }
 }
 
-// Whether some plan with stages fits that has sums of gradients on the device.
+// Whether some plan with stages fits that has sums of gradients, and states of some layers, on the
+// device.
 static bool any_staged_fits(const Candidates *all) {
   for (int i = 0; i < all->n; i++) {
     const Candidate *c = &all->at[i];
-    if (c->fits && candidate_stages(c) > 1 && !plan_offloads_gradients(c->plan)) return true;
+    bool away = plan_offloads_gradients(c->plan) || plan_offloads_all_states(c->plan);
+    if (c->fits && candidate_stages(c) > 1 && !away) return true;
   }
   return false;
 }

@@ -252,9 +252,9 @@ void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a,
 // or NULL.
 static const char *find_program(const char *text, int use, const Kind **kind) {
   for (const char *p = text; p; p = strchr(p, ',')) {
-    // A program's name ends at its ranks, or at the next program.
+    // A program's name ends at its numbers, at its ranks, or at the next program.
     p += *p == ',';
-    size_t n = strcspn(p, "=,");
+    size_t n = strcspn(p, ":=,");
     for (int i = 0; i < N_KNOWN; i++) {
       *kind = &known[i];
       if ((known[i].use & use) && n == strlen(known[i].plan) && !strncmp(p, known[i].plan, n))
@@ -276,13 +276,15 @@ int64_t candidate_stages(const Candidate *c) {
   const Kind *kind;
   const char *at = find_program(c->plan, STAGES | SCHEDULE | UNEVEN, &kind);
   if (!at) return 1;
-  const char *size = at + strlen(kind->plan);
+  const char *size = at + strcspn(at, "=,");
   return *size == '=' ? strtoll(size + 1, NULL, 10) : c->ranks;
 }
 
 void candidates_scheduled(const Module *m, Arena *a, const Candidate *c, Trials *out) {
   const Kind *kind;
   const char *at = find_stages(c->plan, &kind);
+  // A deal of layers is of its schedule; others are points of their own (point.h).
+  if (at && at[strlen(kind->plan)] == ':') return;
   for (int i = 0; i < N_KNOWN && at && c->micro_batches > 1; i++) {
     if (!(known[i].use & SCHEDULE) || !known[i].suits(m)) continue;
     // The same text, with the schedule's name for that of the stages.
@@ -341,6 +343,12 @@ void candidates_savers(Arena *a, Savers *out) {
 bool plan_has_saver(const char *plan) {
   const Kind *kind;
   return find_program(plan, FREES_ACTIVATIONS | OFFLOADS_STATE | OFFLOADS_GRADIENTS, &kind);
+}
+
+bool plan_offloads_all_states(const char *plan) {
+  const Kind *kind;
+  const char *at = find_program(plan, OFFLOADS_STATE, &kind);
+  return at && at[strlen(kind->plan)] != ':';
 }
 
 bool plan_offloads_gradients(const char *plan) {

@@ -71,6 +71,8 @@ bool plan_has_saver(const char *plan);
 // Returns the plan without its savers: "dp,sp=2" of "recompute,sp=2", "zero3" of
 // "zero3,swap=1,offload=1". *offloads: one of these was for states.
 const char *plan_without_savers(Arena *a, const char *plan, bool *offloads);
+// Whether a plan has the states of all layers in host memory.
+bool plan_offloads_all_states(const char *plan);
 // Whether a plan has sums of gradients in host memory.
 bool plan_offloads_gradients(const char *plan);
 // Whether a plan has stages, or searches: if it cannot fit, its programs refuse it.
