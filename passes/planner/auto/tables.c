@@ -308,7 +308,7 @@ static double message_seconds(const Tables *t, int n, double bytes, Arena *a) {
     pairs.device[2 * i + 1] = n + i;
   }
   Traffic *traffic = traffic_new(a, t->o.cluster);
-  return t->o.cluster->start + groups_cost(traffic, PATH_move, &pairs, bytes, bytes).seconds;
+  return groups_cost(traffic, PATH_move, &pairs, bytes, bytes).seconds;
 }
 
 static void price_hops(const Tables *t, const TableShape *shape, UnitCosts *out, Arena *a) {
@@ -338,7 +338,7 @@ static double gather_seconds(const Tables *t, int n, double bytes, Arena *a) {
       g.device[i] = k ? i : i % nodes * inside + i / nodes;
     if (g.size < 2) continue;
     Traffic *traffic = traffic_new(a, c);
-    seconds += c->start + groups_cost(traffic, PATH_all_gather, &g, whole / g.size, whole).seconds;
+    seconds += groups_cost(traffic, PATH_all_gather, &g, whole / g.size, whole).seconds;
   }
   return seconds;
 }
