@@ -7,6 +7,7 @@
 #include "collectives.h"
 #include "cost.h"
 #include "cost_comm.h"
+#include "host_copies.h"
 
 // Adds to the term with the same names, or a new one.
 static void add_term(Arena *a, PriceTerms *out, const PriceTerm *t) {
@@ -104,6 +105,9 @@ bool price_terms(const Module *m, const Cluster *c, int device, Arena *a, PriceT
   if (!g || m->phase < PHASE_local || !cost_known(c) || device >= cluster_devices(c)) return false;
   const StepPart *part = graph_step_parts(g, a);
   const Device is = cluster_device(c, device);
+  int n_devices;
+  const int *all = module_devices(m, a, &n_devices);
+  int in_node = host_sharing(c, all, n_devices);
   for_each_op(op, g) {
     const Mesh *mesh = op_mesh(op);
     if ((mesh && !mesh_has(mesh, device)) || op_is_view(op) || (mesh && op_is_collective(op)))
@@ -114,7 +118,7 @@ bool price_terms(const Module *m, const Cluster *c, int device, Arena *a, PriceT
       double bytes = (double)count * (double)op_copy_bytes(op);
       add_term(a, out,
                &(PriceTerm){"copies", "host", .count = count, .bytes = bytes,
-                            .seconds = bytes / (is.host > 0 ? is.host : is.memory_speed)});
+                            .seconds = (double)count * host_copy_seconds(c, &is, in_node, op)});
     } else if (!(op_info[op->kind].traits & VIEW))
       add_kernel(a, out, &is, op, count);
   }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cost.h"
+#include "host_copies.h"
 #include "ir/analysis/deferred.h"
 #include "ir/analysis/in_flight.h"
 #include "ir/analysis/place.h"
@@ -174,34 +175,6 @@ static void add_waits(const StepState *s, const Op *op, const Ops *overwritten, 
 
 // -- Host memory ---------------------------------------------------------------------------------
 
-// Bytes/s to host memory; the devices of a node share its links.
-static double host_speed(const StepState *s, const Device *d) {
-  double speed = d->host > 0 ? d->host : d->memory_speed;
-  return s->c->host_node > 0 ? fmin(speed, s->c->host_node / s->in_node) : speed;
-}
-
-// Whether the copy is that of a weight or state for its update, and not of a gradient.
-static bool copies_persistent(const Op *op) {
-  if (op->part != PART_update || op->kind == OP_swap_out_accumulate) return false;
-  if (op->kind == OP_swap_in) return !op->in[0].value->def;
-  const Op *wait = op->out[0]->uses->user;
-  for_each_use(u, wait->out[0])
-    if (!u->user) return true;
-  return false;
-}
-
-// The seconds of a copy to or from host memory.
-static double swap_seconds(const StepState *s, const Device *d, const Op *op) {
-  double bytes = (double)type_bytes(op->out[0]->type), speed = host_speed(s, d);
-  if (!s->c->host_update || !copies_persistent(op)) return (double)op_copy_bytes(op) / speed;
-  // The host updates the offloaded states itself (ZeRO-Offload): they do not move.  For each weight
-  // its gradient comes in 16 bits and its new value goes back.
-  if (op->kind == OP_swap_out) return 0;
-  bool weight = op->in[0].value->role == ROLE_weight;
-  double moved = weight ? 2 * 2 * (double)type_count(op->out[0]->type) : 0;
-  return bytes * s->in_node / s->c->host_update + moved / speed;
-}
-
 // The seconds in which a reader of offloaded weights gets them, if they stay in host memory.  So do
 // sums of gradients over micro-batches: each goes to the device and back, in 16 bits, to be added
 // to (DeepSpeed, runtime/zero/stage3.py).
@@ -216,16 +189,11 @@ static double fetch_seconds(const StepState *s, const Device *d, const Op *op) {
   const Value *sum = s->on_host && op->n_out ? op->out[0] : NULL;
   if (sum && value_accumulates(sum) && type_count(sum->type) > 1)
     bytes += 2 * 2 * (double)type_count(sum->type);
-  return bytes / host_speed(s, d);
+  return bytes / host_speed(s->c, d, s->in_node);
 }
 
 static void find_host(StepState *s) {
-  // Devices are in use by the node.
-  int *in_node = arena_array(s->a, int, s->c->nodes);
-  for (int i = 0; i < s->n_devices; i++) {
-    int n = ++in_node[cluster_node(s->c, s->device[i])];
-    if (n > s->in_node) s->in_node = n;
-  }
+  s->in_node = host_sharing(s->c, s->device, s->n_devices);
   if (!s->c->host_weights) return;
   Table *t = table_new(s->a);
   for (int i = 0; i < s->g->n_params; i++) {
@@ -291,7 +259,7 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
       if (i && s->class_at[k].kind == s->class_at[e.on->at[0]].kind)
         computes[k] = computes[e.on->at[0]];
       else if (op_starts_copy(op))
-        computes[k] = swap_seconds(s, d, op);
+        computes[k] = host_copy_seconds(s->c, d, s->in_node, op);
       else if (op->kind != OP_swap_wait)
         computes[k] = op_seconds_on(d, op) + fetch_seconds(s, d, op);
       e.seconds = fmax(e.seconds, computes[k]);

@@ -91,4 +91,12 @@ prices(GPT, "h100:1x4", 4, "--plan", "zero1", "--micro-batches", "4", "--dtype",
 prices(GPT, "h100:1x4", 4, "--plan", "zero3", "--accumulate", "2")
 prices(GPT, "cpu:1x4", 4, "--plan", "cross_barrier=4", "--optimizer", "adamw")
 assert ("copies", "host", None, None, None) in prices(GPT, "h100:1x2", 2, "--plan", "dp=2,swap=1")[1]
+
+# The devices of a node share its links to host memory.
+def copies(fields):
+    terms = prices(GPT, cluster("host = 50e9" + fields, "h100:1x2"), 2, "--plan", "dp=2,swap=1")[0]["prices"]["terms"]
+    return sum(t["ms"] for t in terms if t["what"] == "copies")
+
+
+assert abs(copies(", host_node = 25e9") / copies("") - 4) < 1e-3
 print("equal")
