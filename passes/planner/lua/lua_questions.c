@@ -345,21 +345,61 @@ static void push_layers(lua_State *l, const OpLists *all, const bool *asked) {
   }
 }
 
-// layers(numbers): as found before the first cut into pieces, with the pieces of their ops since;
-// with numbers (numbers(list)) those that they are of.
-static int list_layers(lua_State *l) {
+// The layers of a program, and those that argument 1 asks for, the numbers of the plan's text.
+// NULL: there is no argument.
+static const OpLists *asked_layers(lua_State *l, OpLists *found, bool **out) {
   const PlanProgram *p = program_of(l);
-  OpLists found = {0};
   bool known = p->layers && p->layers->known;
-  if (!known) plan_find_layers(l, p->s->scratch, &found);
-  const OpLists *all = known ? &p->layers->all : &found;
+  if (!known) plan_find_layers(l, p->s->scratch, found);
+  const OpLists *all = known ? &p->layers->all : found;
   bool some = !lua_isnoneornil(l, 1);
   bool *asked = arena_array(p->s->scratch, bool, all->n + 1);
   bool *taken = arena_array(p->s->scratch, bool, all->n + 1);
   if (some) luaL_checktype(l, 1, LUA_TTABLE);
   for (lua_Integer i = 1; some && lua_geti(l, 1, i) == LUA_TTABLE; i++, lua_pop(l, 1))
     mark_layers(l, asked, taken, all->n);
-  push_layers(l, all, some ? asked : NULL);
+  *out = some ? asked : NULL;
+  return all;
+}
+
+// layers(numbers): as found before the first cut into pieces, with the pieces of their ops since;
+// with numbers (numbers(list)) those that they are of.
+static int list_layers(lua_State *l) {
+  OpLists found = {0};
+  bool *asked;
+  const OpLists *all = asked_layers(l, &found, &asked);
+  push_layers(l, all, asked);
+  return 1;
+}
+
+// layer_weights(numbers): the trained weights of these layers, each of that of its first reader.
+// Ops before the first layer count for it, and others for the layer before them.
+static int list_layer_weights(lua_State *l) {
+  const Graph *g = plan_sharding(l)->g;
+  Arena *a = program_of(l)->s->scratch;
+  OpLists found = {0};
+  bool *asked;
+  const OpLists *all = asked_layers(l, &found, &asked);
+  int *of = arena_array(a, int, g->n_ops); // by op id: the number of its layer, from 1
+  for (int i = 0; i < all->n; i++)
+    for (int k = 0; k < all->at[i].n; k++)
+      if (plan_there(all->at[i].at[k])) of[all->at[i].at[k]->id] = i + 1;
+  bool *seen = arena_array(a, bool, g->n_values);
+  int layer = 1, n = 0;
+  lua_newtable(l);
+  for_each_op(op, g) {
+    if (op_part(op) != PART_forward || !all->n) continue;
+    if (of[op->id]) layer = of[op->id];
+    for (int i = 0; i < op->n_in; i++) {
+      Value *v = op->in[i].value;
+      bool trained = !v->def && v->role == ROLE_weight && v->train;
+      if (!trained || seen[v->id]) continue;
+      seen[v->id] = true;
+      if (asked && !asked[layer - 1]) continue;
+      plan_push(l, v, PLAN_VALUES);
+      lua_rawseti(l, -2, ++n);
+    }
+  }
   return 1;
 }
 
@@ -558,6 +598,7 @@ const luaL_Reg plan_questions[] = {
     {"op", find_op},
     {"blocks", list_blocks},
     {"layers", list_layers},
+    {"layer_weights", list_layer_weights},
     {"layer_parts", list_layer_parts},
     {"params", list_params},
     {"graph", graph_name},

@@ -18,34 +18,8 @@ function numbers(list)
   asked = list
 end
 
--- The layer of each op in one.
-local function layer_of(lists)
-  local of = {}
-  for _, layer in ipairs(lists) do
-    for _, op in ipairs(layer) do of[op] = layer[1] end
-  end
-  return of
-end
-
--- The weights of the layers that are asked for, each by its first reader.
-local function asked_weights()
-  local all = layers()
-  local of, wanted, seen, list = layer_of(all), layer_of(layers(asked)), {}, {}
-  local layer = all[1] and all[1][1]
-  for _, op in ipairs(ops(nil, "forward")) do
-    layer = of[op] or layer
-    for _, x in ipairs(op.inputs) do
-      if x.role == "weight" and x.trained and not seen[x] then
-        seen[x] = true
-        if wanted[layer] then list[#list + 1] = x end
-      end
-    end
-  end
-  return list
-end
-
 function model()
-  for _, weight in ipairs(asked and asked_weights() or params("weight")) do
+  for _, weight in ipairs(asked and layer_weights(asked) or params("weight")) do
     if weight.trained then offload_gradient(weight) end
   end
 end
