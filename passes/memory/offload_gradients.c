@@ -30,6 +30,8 @@
 //                                                      %7 = swap_wait %6, %5          update
 //                                                      %w1, … = adam %w, %7, …        update
 //
+// A result that the next op updates with stays on the device.
+//
 // The ops of the norm move to the results that they read. host_gradients.c selects the sums, and
 // multi_tensor.c launches few such ops at once.
 
@@ -239,11 +241,25 @@ static Op *first_later_reader(const Value *v, const Op *start) {
   return first;
 }
 
+// Whether the next op but views is the only reader: the value is not kept for a later one.
+static bool is_read_at_once(const Value *v) {
+  const Op *next = v->def->next;
+  while (next && op_is_view(next))
+    next = next->next;
+  for_each_use(u, v)
+    if (!u->user || u->user != next) return false;
+  return next != NULL;
+}
+
 // Copies reduced gradients to host memory, after the ops of the norm.
 static void reduced_to_host(Gradients *s) {
   for (int i = 0; i < s->reduced.n; i++)
     move_view_up(s->reduced.at[i]->def);
   move_readers_up(s);
+  int n = 0;
+  for (int i = 0; i < s->reduced.n; i++)
+    if (!is_read_at_once(s->reduced.at[i])) s->reduced.at[n++] = s->reduced.at[i];
+  s->reduced.n = n;
   Op **start = arena_array(s->scratch, Op *, s->reduced.n + 1);
   for (int i = 0; i < s->reduced.n; i++) {
     Value *v = s->reduced.at[i];
