@@ -1,5 +1,6 @@
 // Attributes: the specs in the rows of ops.def, and the attributes of ops.
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/shared_bytes.h"
@@ -51,31 +52,6 @@ int attr_n(const Op *op, const char *name) {
 }
 const int64_t *attr_list(const Op *op, const char *name) {
   return of_kind(op, name, "I")->list.at;
-}
-
-enum { LARGE_BYTES = 1 << 16 };
-
-void op_set_attr(Op *op, Attr attr) {
-  // The kinds must agree; strings and lists are copied into the module.
-  Attr *to = &op->attrs[of_kind(op, attr.name, (char[]){attr.kind, 0}) - op->attrs];
-  Arena *a = op->graph->module->arena;
-  attr.name = to->name;
-  switch (attr.kind) {
-  case 's': attr.s = str_copy(a, attr.s); break;
-  case 'd':
-    // Large constants are the same bytes in all copies of a model.
-    if (attr.shared)
-      shared_keep(a, attr.data.at);
-    else if ((attr.shared = attr.data.n >= LARGE_BYTES))
-      attr.data.at = shared_copy(a, attr.data.at, (size_t)attr.data.n);
-    else
-      attr.data.at = arena_copy(a, attr.data.at, (size_t)attr.data.n);
-    break;
-  case 'I':
-    attr.list.at = arena_copy(a, attr.list.at, (size_t)attr.list.n * sizeof *attr.list.at);
-    break;
-  }
-  *to = attr;
 }
 
 // Eight bytes at a time: constants may have megabytes.
@@ -137,7 +113,67 @@ bool attr_same(const Attr *a, const Attr *b) {
 bool op_same_attrs(const Op *a, const Op *b) {
   int n;
   op_attr_specs(a->kind, &n);
-  for (int i = 0; i < n; i++)
+  // Equal lists of one module are one; those of two modules are compared.
+  for (int i = 0; i < n && a->attrs != b->attrs; i++)
     if (!attr_same(&a->attrs[i], &b->attrs[i])) return false;
   return true;
+}
+
+// -- Interned lists --------------------------------------------------------------------------
+
+enum { LARGE_BYTES = 1 << 16 };
+
+static void copy_contents(Arena *a, Attr *attr) {
+  switch (attr->kind) {
+  case 's': attr->s = str_copy(a, attr->s); break;
+  case 'd':
+    // Large constants are the same bytes in all copies of a model.
+    if (attr->shared)
+      shared_keep(a, attr->data.at);
+    else if ((attr->shared = attr->data.n >= LARGE_BYTES))
+      attr->data.at = shared_copy(a, attr->data.at, (size_t)attr->data.n);
+    else
+      attr->data.at = arena_copy(a, attr->data.at, (size_t)attr->data.n);
+    break;
+  case 'I':
+    attr->list.at = arena_copy(a, attr->list.at, (size_t)attr->list.n * sizeof *attr->list.at);
+    break;
+  }
+}
+
+const Attr *attrs_interned(Module *m, OpKind kind, const Attr *attrs) {
+  int n;
+  const AttrSpec *spec = op_attr_specs(kind, &n);
+  uint64_t hash = hash_mix(0, (uint64_t)kind + 1);
+  for (int i = 0; i < n; i++)
+    hash = attr_bucket(hash ^ hash >> 32, &attrs[i]);
+  hash = hash_mix(hash ^ hash >> 32, 0);
+  InternedAttrs **bucket = &m->interned->attrs[hash >> 32 & (N_BUCKETS - 1)];
+  for (InternedAttrs *known = *bucket; known; known = known->next) {
+    bool same = known->hash == hash && known->kind == kind;
+    for (int i = 0; same && i < n; i++)
+      same = attr_same(&known->at[i], &attrs[i]);
+    if (same) return known->at;
+  }
+  // Not known yet: the list with contents of its own.
+  InternedAttrs *list = arena_alloc(m->arena, sizeof *list + (size_t)n * sizeof *list->at);
+  *list = (InternedAttrs){.hash = hash, .kind = kind, .next = *bucket};
+  for (int i = 0; i < n; i++) {
+    list->at[i] = attrs[i];
+    list->at[i].name = spec[i].name; // the only names that are compared by address
+    copy_contents(m->arena, &list->at[i]);
+  }
+  *bucket = list;
+  return list->at;
+}
+
+void op_set_attr(Op *op, Attr attr) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  // The kinds must agree.
+  ptrdiff_t at = of_kind(op, attr.name, (char[]){attr.kind, 0}) - op->attrs;
+  Attr changed[MAX_ATTRS];
+  for (int i = 0; i < n; i++)
+    changed[i] = i == at ? attr : op->attrs[i];
+  op->attrs = attrs_interned(op->graph->module, op->kind, changed);
 }

@@ -106,14 +106,7 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   Origin origin = op_origin(op);
   origin.loc = clone_loc(c, op->loc);
   Op *copy = op_draft(g, op->kind, in, op->n_in, op->n_out, origin);
-  int n;
-  const AttrSpec *spec = op_attr_specs(op->kind, &n);
-  // Attribute names must be those of the static table; a deep copy also copies lists and strings.
-  copy->attrs = arena_copy(c->to->lists, op->attrs, (size_t)n * sizeof *op->attrs);
-  for (int i = 0; i < n; i++) {
-    copy->attrs[i].name = spec[i].name;
-    if (c->deep) op_set_attr(copy, op->attrs[i]);
-  }
+  copy->attrs = c->deep ? attrs_interned(c->to, op->kind, op->attrs) : op->attrs;
   copy->callee = op->callee;
   memcpy(copy->split, op->split, sizeof copy->split);
   copy->segment = op->segment;

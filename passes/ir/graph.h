@@ -221,10 +221,10 @@ struct Op {
   uint32_t id;
   OpKind kind;
   int n_in, n_out;
-  Use *in;       // [n_in]
-  Value **out;   // [n_out]
-  Attr *attrs;   // all of the row, in its order
-  Graph *callee; // of `fused`, `multi_tensor`, `call` and `loop`, otherwise NULL
+  Use *in;           // [n_in]
+  Value **out;       // [n_out]
+  const Attr *attrs; // all of the row, in its order; interned: equal lists of a kind are one
+  Graph *callee;     // of `fused`, `multi_tensor`, `call` and `loop`, otherwise NULL
   // For each axis of its mesh (op_mesh): the letter of the op's einsum that the axis splits; '+' if
   // partial sums pass through; 0 if the op is replicated.  From PHASE_sharded on.
   char split[MAX_AXES];
@@ -422,7 +422,7 @@ const char *attr_s(const Op *op, const char *name);
 DType attr_t(const Op *op, const char *name);
 int attr_n(const Op *op, const char *name); // length of a list
 const int64_t *attr_list(const Op *op, const char *name);
-void op_set_attr(Op *op, Attr attr);           // by name; the list or bytes are copied
+void op_set_attr(Op *op, Attr attr);           // by name; lists, texts and bytes are copied
 bool attr_same(const Attr *a, const Attr *b);  // of one kind; numbers by their bits
 bool op_same_attrs(const Op *a, const Op *b);  // of two ops of the same kind
 uint64_t attr_hash(uint64_t h, const Attr *a); // mixed into `h`

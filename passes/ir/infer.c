@@ -200,12 +200,12 @@ static bool set_attrs(Op *op, const Attr *attrs, int n_attrs, Diag *d) {
   int n;
   const AttrSpec *spec = op_attr_specs(op->kind, &n);
   const char *name = op_info[op->kind].name;
-  op->attrs = arena_array(op->graph->module->lists, Attr, n);
   // Defaults: zero, and an empty string.
+  Attr all[MAX_ATTRS];
   for (int i = 0; i < n; i++)
-    op->attrs[i] = (Attr){.name = spec[i].name, .kind = spec[i].kind};
+    all[i] = (Attr){.name = spec[i].name, .kind = spec[i].kind};
   for (int i = 0; i < n; i++)
-    if (spec[i].kind == 's') op->attrs[i].s = "";
+    if (spec[i].kind == 's') all[i].s = "";
   // Given attributes, in any order.
   for (int i = 0; i < n_attrs; i++) {
     int k = 0;
@@ -215,8 +215,9 @@ static bool set_attrs(Op *op, const Attr *attrs, int n_attrs, Diag *d) {
     if (spec[k].kind != attrs[i].kind)
       return diag_error(d, op->loc, "%s: attribute '%s' must be %s", name, attrs[i].name,
                         kind_means(spec[k].kind));
-    op_set_attr(op, attrs[i]);
+    all[k] = attrs[i];
   }
+  op->attrs = attrs_interned(op->graph->module, op->kind, all);
   return true;
 }
 

@@ -1,5 +1,5 @@
 // Internals of the files that build and change graphs: the module's interned objects (types,
-// layouts, moves between them, names of values, einsums of identical ops), and ops before their
+// layouts, attributes, moves, names of values, einsums of identical ops), and ops before their
 // insertion into a graph.
 
 #ifndef IR_INTERN_H
@@ -18,6 +18,14 @@ typedef struct InternedLayout {
   Layout layout;
   struct InternedLayout *next;
 } InternedLayout;
+
+// The attributes of ops of a kind, in the order of its row.
+typedef struct InternedAttrs {
+  uint64_t hash;
+  OpKind kind;
+  struct InternedAttrs *next;
+  Attr at[];
+} InternedAttrs;
 
 // A named value, and the hash of its graph and name.
 typedef struct NameSlot {
@@ -45,7 +53,7 @@ typedef struct Alike {
   uint64_t hash;
   OpKind kind;
   int n_in, n_out;
-  const Attr *attrs;
+  const Attr *attrs; // interned
   const Type **in;
   bool local;            // types are local, and the next two fields distinguish ops
   const Mesh *mesh;      // the mesh of the ops
@@ -59,6 +67,7 @@ typedef struct Alike {
 struct Interned {
   InternedType *types[N_BUCKETS];
   InternedLayout *layouts[N_BUCKETS];
+  InternedAttrs *attrs[N_BUCKETS];
   KnownMove *moves[N_BUCKETS];
   Names names;
   Alike *alike[N_ALIKE];
@@ -79,6 +88,10 @@ static inline uint64_t hash_pair(const void *x, const void *y) {
 Value *name_find(const Graph *g, const char *name);
 uint64_t name_term(const Value *v); // the value's term of g->names; 0 without a name
 void name_remove(Value *v);         // does nothing if it has no name
+
+// The attributes of a kind, all of its row in its order, in the module that owns them from then on;
+// `attrs` may be of another module.
+const Attr *attrs_interned(Module *m, OpKind kind, const Attr *attrs);
 
 Alike *op_alike(const Op *op); // NULL if ops with equal fields may differ
 

@@ -218,8 +218,6 @@ bool zero_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return true;
 }
 
-enum { MAX_ATTRS = 16 };
-
 // The attrs columns, parsed at the first query.  The names live as long as the program.
 static struct {
   bool parsed;

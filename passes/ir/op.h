@@ -92,6 +92,8 @@ extern const OpInfo op_info[N_OPS];
 bool op_has_callee(OpKind kind); // fused, multi_tensor, call and loop
 bool op_kind_parse(const char *name, OpKind *out);
 
+enum { MAX_ATTRS = 16 }; // of a row
+
 // An attribute of a row; an op's `attrs` have the same order.
 typedef struct AttrSpec {
   const char *name;

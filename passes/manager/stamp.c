@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "ir/intern.h"
-#include "ir/op.h"
 #include "ir/schedule.h"
 
 // Two sums over the words of all objects, one after the other.  Lengths of lists are among the
@@ -51,13 +49,6 @@ static void stamp_op(Stamp *s, const Op *op) {
   stamp_bytes(s, op->in, (size_t)op->n_in * sizeof *op->in);
   for (int i = 0; i < op->n_out; i++)
     stamp_value(s, op->out[i]);
-  int n;
-  op_attr_specs(op->kind, &n);
-  stamp_bytes(s, op->attrs, (size_t)n * sizeof *op->attrs);
-  for (int i = 0; i < n; i++)
-    if (op->attrs[i].kind == 'I')
-      stamp_bytes(s, op->attrs[i].list.at,
-                  (size_t)op->attrs[i].list.n * sizeof *op->attrs[i].list.at);
 }
 
 // Runs are changed in place, so their contents count; names of segments are only added.

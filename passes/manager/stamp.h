@@ -27,9 +27,9 @@ typedef struct ModuleStamp {
   Vec(GraphStamp) graph; // in the order of the module
 } ModuleStamp;
 
-// Covers ops, values, uses, attributes, graphs and the module. Objects that these share, such as
-// types, layouts and locations, are never changed after they are made: their addresses count.
-// False, and not `known`: the module has annotations, which are changed in place.
+// Covers ops, values, uses, graphs and the module. Objects that these share, such as types,
+// layouts, lists of attributes and locations, are never changed after they are made: their
+// addresses count. False, and not `known`: the module has annotations, which are changed in place.
 bool module_stamp(const Module *m, Arena *a, ModuleStamp *out);
 bool stamp_same(const ModuleStamp *before, const ModuleStamp *now);
 // Whether each graph is as it was, and so are all that it calls; by its position in the module.

@@ -72,7 +72,8 @@ static bool without_limit(Proof *p, const Op *op, Op *like) {
   int n;
   op_attr_specs(op->kind, &n);
   *like = *op;
-  like->attrs = arena_copy(p->a, op->attrs, (size_t)n * sizeof *op->attrs);
+  Attr *attrs = arena_copy(p->a, op->attrs, (size_t)n * sizeof *op->attrs);
+  like->attrs = attrs;
   for (int i = 0; i < n; i++) {
     bool limit = str_equal(op->attrs[i].name, "rows") || str_equal(op->attrs[i].name, "classes");
     if (!limit) continue;
@@ -82,7 +83,7 @@ static bool without_limit(Proof *p, const Op *op, Op *like) {
     if (!of->padded_of || of->pad_dim != dim ||
         op->attrs[i].i != whole_of(p, of->padded_of - 1)->dim[dim])
       return false;
-    like->attrs[i].i = 0;
+    attrs[i].i = 0;
   }
   return true;
 }

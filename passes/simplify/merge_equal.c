@@ -47,10 +47,7 @@ int merge_equal(Graph *g) {
     uint64_t h = hash_mix(0, (uint64_t)op->kind);
     for (int i = 0; i < op->n_in; i++)
       h = hash_mix(h, op->in[i].value->id);
-    int n;
-    op_attr_specs(op->kind, &n);
-    for (int i = 0; i < n; i++)
-      h = attr_bucket(h, &op->attrs[i]);
+    h = hash_mix(h, (uintptr_t)op->attrs); // interned
     Entry **at = &slot[(h ^ h >> 32) & (uint64_t)(n_slots - 1)], *e = *at;
     while (e && !op_equal(e->op, op))
       e = e->next;

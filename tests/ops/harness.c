@@ -75,9 +75,10 @@ Op *op_cut_alone(Module *m, const Op *op, const Dims *dims, int letter, int n, D
   int n_attrs, dim = term_dim(&dims->out[0], letter);
   const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
   Op changed = *op;
-  changed.attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+  Attr *attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+  changed.attrs = attrs;
   for (int i = 0; i < n_attrs; i++) {
-    Attr *attr = &changed.attrs[i];
+    Attr *attr = &attrs[i];
     // A number of blocks is that of the whole.
     if (str_equal(spec[i].name, "blocks") && dims->letter[letter].name == 'c') attr->i /= n;
     if (op->kind == OP_permute_blocks && str_equal(spec[i].name, "sources") &&
@@ -89,7 +90,7 @@ Op *op_cut_alone(Module *m, const Op *op, const Dims *dims, int letter, int n, D
       attr->list.n /= n;
     }
     if (!str_equal(spec[i].name, "shape") || dim < 0) continue;
-    Attr *shape = &changed.attrs[i]; // of result 0
+    Attr *shape = &attrs[i]; // of result 0
     int64_t *length = arena_copy(m->arena, shape->list.at, sizeof(int64_t) * (size_t)shape->list.n);
     length[dim] /= n;
     shape->list.at = length;
@@ -106,11 +107,12 @@ Op *op_double(Module *m, const Op *op, Diag *d) {
     in[i] = type_new(m, wide(t->dtype), t->ndim, t->dim);
   }
   Op changed = *op;
-  changed.attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+  Attr *attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+  changed.attrs = attrs;
   bool bytes = false;
   for (int i = 0; i < n_attrs; i++) {
     bytes |= op->attrs[i].kind == 'd';
-    if (op->attrs[i].kind == 't') changed.attrs[i].t = wide(op->attrs[i].t);
+    if (op->attrs[i].kind == 't') attrs[i].t = wide(op->attrs[i].t);
   }
   return op_alone(m, bytes ? op : &changed, in, d);
 }

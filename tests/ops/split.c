@@ -194,11 +194,12 @@ static bool check_places(const Op *op, const Tensor *in, const Tensor *whole, Ar
       int64_t start[MAX_NDIM] = {0};
       start[dim] = from;
       Op changed = *op;
-      changed.attrs = arena_copy(a, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+      Attr *attrs = arena_copy(a, op->attrs, sizeof(Attr) * (size_t)n_attrs);
       for (int i = 0; i < n_attrs; i++) {
-        if (str_equal(spec[i].name, "whole")) changed.attrs[i] = a_list("whole", t->dim, t->ndim);
-        if (str_equal(spec[i].name, "start")) changed.attrs[i] = a_list("start", start, t->ndim);
+        if (str_equal(spec[i].name, "whole")) attrs[i] = a_list("whole", t->dim, t->ndim);
+        if (str_equal(spec[i].name, "start")) attrs[i] = a_list("start", start, t->ndim);
       }
+      changed.attrs = attrs;
       ok &= check_interval(op, &changed, "places", part, whole, &dim, from, t->dim[dim], a, d);
     }
   return ok;

@@ -208,13 +208,14 @@ static Op *enlarged(const Example *e, bool whole, int most, Random *r, Diag *d) 
   int n_attrs;
   const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
   Op changed = *op;
-  changed.attrs = arena_copy(e->module->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+  Attr *attrs = arena_copy(e->module->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+  changed.attrs = attrs;
   for (int i = 0; i < n_attrs; i++) {
     if (!str_equal(spec[i].name, "shape")) continue;
     int64_t *shape = arena_array(e->module->arena, int64_t, dims.out[0].ndim);
     for (int k = 0; k < dims.out[0].ndim; k++)
       shape[k] = dims_length(&dims, &dims.out[0], k);
-    changed.attrs[i] = a_list("shape", shape, dims.out[0].ndim);
+    attrs[i] = a_list("shape", shape, dims.out[0].ndim);
   }
   Op *large = op_alone(e->module, &changed, types, d);
   if (!large) return NULL;

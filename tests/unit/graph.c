@@ -220,6 +220,27 @@ static void attributes_have_defaults_and_own_their_lists(void **state) {
   assert_true(op_has_attr(t->y->def, "trans") && !op_has_attr(t->y->def, "perm"));
 }
 
+// A change of an op's list is none of another op's.
+static void equal_lists_of_attributes_are_one(void **state) {
+  Mlp *t = *state;
+  int64_t perm[] = {1, 0}, same[] = {1, 0}, other[] = {0, 1};
+  Value *v = build_op(&t->b, OP_transpose, IN(t->x), ATTRS(a_list("perm", perm, 2)));
+  Value *w = build_op(&t->b, OP_transpose, IN(t->x), ATTRS(a_list("perm", same, 2)));
+  assert_ptr_equal(v->def->attrs, w->def->attrs);
+  op_set_attr(w->def, a_list("perm", other, 2));
+  assert_int_equal(attr_list(v->def, "perm")[0], 1);
+  assert_int_equal(attr_list(w->def, "perm")[0], 0);
+  assert_false(op_same_attrs(v->def, w->def));
+  op_set_attr(w->def, a_list("perm", same, 2));
+  assert_ptr_equal(v->def->attrs, w->def->attrs);
+  // A copy of the module has lists of its own, with the same contents.
+  Module *copy = module_clone(t->g->module);
+  const Op *last = copy->graphs->last;
+  assert_ptr_not_equal(last->attrs, w->def->attrs);
+  assert_true(op_same_attrs(last, w->def));
+  module_free(copy);
+}
+
 static void retyping_follows_an_operand(void **state) {
   Mlp *t = *state;
   Value *u = param(t->g, "u", 2, (int64_t[]){16, 8}, ROLE_input);
@@ -303,6 +324,7 @@ TEST_GROUP(graph) {
       TEST(labels_find_the_parameter_of_their_role),
       TEST(ids_become_dense_in_order),
       TEST(attributes_have_defaults_and_own_their_lists),
+      TEST(equal_lists_of_attributes_are_one),
       TEST(retyping_follows_an_operand),
       TEST(a_copy_in_the_module_has_names_updates_and_nothing_of_the_original),
       TEST(a_copy_of_the_module_outlives_it),

@@ -40,14 +40,13 @@ static const Layout *layout_of(const Op *op, int i) {
   return v ? v->layout : NULL;
 }
 
-static bool is_alike(const Alike *alike, const Op *op, int n_attrs) {
+// `attrs` are interned, so that equal lists are one.
+static bool is_alike(const Alike *alike, const Op *op, const Attr *attrs) {
   if (alike->kind != op->kind || alike->n_in != op->n_in || alike->n_out != op->n_out ||
-      alike->local != is_local(op))
+      alike->local != is_local(op) || alike->attrs != attrs)
     return false;
   for (int i = 0; i < op->n_in; i++)
     if (alike->in[i] != op->in[i].value->type) return false;
-  for (int i = 0; i < n_attrs; i++)
-    if (!attr_same(&alike->attrs[i], &op->attrs[i])) return false;
   // Layouts and meshes decide only about local ops.
   if (!alike->local) return true;
   for (int i = 0; i < op->n_in + op->n_out; i++)
@@ -55,30 +54,46 @@ static bool is_alike(const Alike *alike, const Op *op, int n_attrs) {
   return alike->mesh == op_mesh(op);
 }
 
-Alike *op_alike(const Op *op) {
-  int n_attrs;
-  op_attr_specs(op->kind, &n_attrs);
-  // Not cached: ops with a callee, communication that has no mesh yet, and constants.
-  if (op_has_callee(op->kind) || (!is_local(op) && (op_info[op->kind].traits & COMM))) return NULL;
-  for (int i = 0; i < n_attrs; i++)
-    if (op->attrs[i].kind == 'd') return NULL;
-  // The hash of all that is compared, except the mesh.
+// The hash of all that is compared, except the mesh.
+static uint64_t hash_of(const Op *op, const Attr *attrs) {
   uint64_t h = hash_mix((uint64_t)op->kind + 1, (uint64_t)op->n_in << 1 | is_local(op));
   for (int i = 0; i < op->n_in; i++)
     h = hash_mix(h, (uintptr_t)op->in[i].value->type);
-  for (int i = 0; i < n_attrs; i++)
-    h = attr_hash(h, &op->attrs[i]);
+  h = hash_mix(h ^ h >> 32, (uintptr_t)attrs);
   for (int i = 0; is_local(op) && i < op->n_in + op->n_out; i++)
     h = hash_mix(h ^ h >> 32, (uintptr_t)layout_of(op, i));
-  h ^= h >> 29;
-  Alike **bucket = &op->graph->module->interned->alike[h & (N_ALIKE - 1)];
-  for (Alike *alike = *bucket; alike; alike = alike->next)
-    if (alike->hash == h && is_alike(alike, op, n_attrs)) return alike;
+  return h ^ h >> 29;
+}
+
+static Alike *find(const Op *op, const Attr *attrs, uint64_t h) {
+  Alike *alike = op->graph->module->interned->alike[h & (N_ALIKE - 1)];
+  while (alike && !(alike->hash == h && is_alike(alike, op, attrs)))
+    alike = alike->next;
+  return alike;
+}
+
+Alike *op_alike(const Op *op) {
+  int n_attrs;
+  const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
+  // Not cached: ops with a callee, communication that has no mesh yet, and constants.
+  if (op_has_callee(op->kind) || (!is_local(op) && (op_info[op->kind].traits & COMM))) return NULL;
+  for (int i = 0; i < n_attrs; i++)
+    if (spec[i].kind == 'd') return NULL;
+  const Attr *attrs = op->attrs;
+  uint64_t h = hash_of(op, attrs);
+  Alike *known = find(op, attrs, h);
+  if (known) return known;
+  // An op that was changed outside of a graph may have a list of its own.
+  attrs = attrs_interned(op->graph->module, op->kind, attrs);
+  if (attrs != op->attrs) {
+    h = hash_of(op, attrs);
+    if ((known = find(op, attrs, h))) return known;
+  }
   // The first op of its kind: a new entry, still without einsum and types.
   Arena *a = op->graph->module->arena;
   Alike *alike = arena_one(a, Alike);
   *alike = (Alike){.hash = h, .kind = op->kind, .n_in = op->n_in, .n_out = op->n_out};
-  alike->attrs = arena_copy(a, op->attrs, (size_t)n_attrs * sizeof *op->attrs);
+  alike->attrs = attrs;
   alike->in = arena_array(a, const Type *, op->n_in);
   for (int i = 0; i < op->n_in; i++)
     alike->in[i] = op->in[i].value->type;
@@ -89,6 +104,7 @@ Alike *op_alike(const Op *op) {
     for (int i = 0; i < op->n_in + op->n_out; i++)
       alike->layout[i] = layout_of(op, i);
   }
+  Alike **bucket = &op->graph->module->interned->alike[h & (N_ALIKE - 1)];
   alike->next = *bucket;
   return *bucket = alike;
 }
