@@ -73,16 +73,18 @@ void value_set_name(Value *v, const char *name) {
   if (!name || !*name) return;
   // A name that begins with a digit would print like the id of an unnamed value, %12.
   if (*name >= '0' && *name <= '9') name = str_format(a, "v%s", name);
-  // A taken name gets a number.
-  const char *unique = name;
-  for (int i = 1; name_find(v->graph, unique); i++)
-    unique = str_format(a, "%s.%d", name, i);
-  v->name = unique == name ? str_copy(a, name) : unique;
   Names *names = &v->graph->module->interned->names;
   if (2 * (names->n + 1) > names->cap) grow(names, a);
-  uint64_t h = hash_of(v->graph, v->name);
-  NameSlot *s = find_slot(names, v->graph, v->name, h);
-  if (s->value) BUG("two values named '%s' in @%s", v->name, v->graph->name);
+  // A taken name gets a number.  The search for a free one ends at its slot.
+  const char *unique = name;
+  uint64_t h = hash_of(v->graph, unique);
+  NameSlot *s = find_slot(names, v->graph, unique, h);
+  for (int i = 1; s->value; i++) {
+    unique = str_format(a, "%s.%d", name, i);
+    h = hash_of(v->graph, unique);
+    s = find_slot(names, v->graph, unique, h);
+  }
+  v->name = unique == name ? str_copy(a, name) : unique;
   *s = (NameSlot){v, h};
   names->n++;
   v->graph->names += name_term(v);
