@@ -173,13 +173,17 @@ uint64_t plan_hash(const Module *m) {
   uint64_t hash = FNV1A_EMPTY;
   Diag *d = diag_new(stderr);
   diag_quiet(d, true);
+  enum { KEPT = 64 << 10 }; // bytes of texts: a constant has megabytes
+  Arena *a = arena_new();
   for_each_graph(g, m)
     for_each_op(op, g) {
-      Arena *a = arena_new(); // a constant has megabytes of text
       const char *text = hashed_text(op, a, d);
       hash = fnv1a(hash, text, strlen(text));
+      if (arena_used(a) <= KEPT) continue;
       arena_free(a);
+      a = arena_new();
     }
+  arena_free(a);
   diag_free(d);
   return hash;
 }
