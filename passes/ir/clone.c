@@ -86,14 +86,13 @@ static void clone_param(Clone *c, const Value *v, Graph *g, Value **map) {
   copy->host = v->host;
   copy->host_gradient = v->host_gradient;
   copy->each_slice = v->each_slice;
-  // Initial contents: a copy in the same module shares the bytes.
-  if (v->init) {
+  // Initial contents: a copy in the same module shares them.
+  copy->init = v->init;
+  if (v->init && c->deep) {
     Init *init = arena_copy(c->to->arena, v->init, sizeof *v->init);
-    if (c->deep) {
-      init->path = str_copy(c->to->arena, v->init->path);
-      if (init->kind == INIT_bytes)
-        init->bytes = arena_copy(c->to->arena, v->init->bytes, (size_t)v->init->length);
-    }
+    init->path = str_copy(c->to->arena, v->init->path);
+    if (init->kind == INIT_bytes)
+      init->bytes = arena_copy(c->to->arena, v->init->bytes, (size_t)v->init->length);
     copy->init = init;
   }
   map[v->id] = copy;

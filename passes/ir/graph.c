@@ -176,6 +176,14 @@ static void *list_grow(Arena *a, void *list, int n) {
   return grown;
 }
 
+const Init *init_fill(Module *m, DType dtype, double fill) {
+  Init *init = arena_one(m->arena, Init);
+  init->kind = INIT_fill;
+  init->dtype = dtype;
+  init->fill = fill;
+  return init;
+}
+
 Value *graph_param(Graph *g, const char *name, const Type *type, Role role, const Loc *loc) {
   Value *v = value_new(g, type);
   v->index = g->n_params;

@@ -153,8 +153,8 @@ struct Value {
   // Of persistent state: updated in every time slice, and the next slice to begin reads the new
   // value (versions.h).  Otherwise updated after the last slice, for the next step.
   bool each_slice;
-  Init *init;     // of a weight or state; otherwise NULL
-  const Loc *loc; // of a parameter; a result has the location of its op
+  const Init *init; // of a weight or state; otherwise NULL
+  const Loc *loc;   // of a parameter; a result has the location of its op
 };
 
 // One operand of an op, or one result of a graph, and a link in its value's list of uses.
@@ -308,6 +308,7 @@ void graph_erase(Graph *g);                     // must not be called, which the
 
 void graph_erase_uncalled(Graph *g); // unless an op runs it; and bodies of its loops likewise
 
+const Init *init_fill(Module *m, DType dtype, double fill);
 Value *graph_param(Graph *g, const char *name, const Type *type, Role role, const Loc *loc);
 void graph_output(Graph *g, Value *v, const char *label);
 void graph_update(Graph *g, Value *target, Value *v);

@@ -39,16 +39,11 @@ static inline void stamp_bytes(Stamp *s, const void *at, size_t n) {
   if (n) s->lane[0] = stamp_words(s->lane[0], rest, n);
 }
 
-static inline void stamp_value(Stamp *s, const Value *v) {
-  stamp_bytes(s, v, sizeof *v);
-  if (v->init) stamp_bytes(s, v->init, sizeof *v->init);
-}
-
 static void stamp_op(Stamp *s, const Op *op) {
   stamp_bytes(s, op, sizeof *op);
   stamp_bytes(s, op->in, (size_t)op->n_in * sizeof *op->in);
   for (int i = 0; i < op->n_out; i++)
-    stamp_value(s, op->out[i]);
+    stamp_bytes(s, op->out[i], sizeof *op->out[i]);
 }
 
 // Runs are changed in place, so their contents count; names of segments are only added.
@@ -71,7 +66,7 @@ static uint64_t stamp_graph(const Graph *g, bool *io_ordered) {
   stamp_bytes(&s, g, sizeof *g);
   if (g->schedule) stamp_schedule(&s, g->schedule);
   for (int i = 0; i < g->n_params; i++)
-    stamp_value(&s, g->params[i]);
+    stamp_bytes(&s, g->params[i], sizeof *g->params[i]);
   for (int i = 0; i < g->n_results; i++)
     stamp_bytes(&s, g->results[i], sizeof *g->results[i]);
   for_each_op(op, g) {

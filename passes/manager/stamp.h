@@ -28,8 +28,9 @@ typedef struct ModuleStamp {
 } ModuleStamp;
 
 // Covers ops, values, uses, graphs and the module. Objects that these share, such as types,
-// layouts, lists of attributes and locations, are never changed after they are made: their
-// addresses count. False, and not `known`: the module has annotations, which are changed in place.
+// layouts, lists of attributes, initial contents and locations, are never changed after they are
+// made: their addresses count. False, and not `known`: the module has annotations, which are
+// changed in place.
 bool module_stamp(const Module *m, Arena *a, ModuleStamp *out);
 bool stamp_same(const ModuleStamp *before, const ModuleStamp *now);
 // Whether each graph is as it was, and so are all that it calls; by its position in the module.

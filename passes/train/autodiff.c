@@ -230,10 +230,7 @@ static int add_outputs(Autodiff *ad, Builder *b) {
 static Value *loss_scale(Autodiff *ad, double first) {
   Value *v = graph_param(ad->g, "loss_scale", type_scalar(ad->g->module, DT_f32), ROLE_state, NULL);
   v->label = "loss_scale";
-  v->init = arena_one(ad->arena, Init);
-  v->init->kind = INIT_fill;
-  v->init->dtype = DT_f32;
-  v->init->fill = first;
+  v->init = init_fill(ad->g->module, DT_f32, first);
   return v;
 }
 

@@ -35,9 +35,7 @@ static Value *scalar_state(Update *p, const char *label, DType dtype) {
   Module *m = p->g->module;
   Value *s = graph_param(p->g, label, type_scalar(m, dtype), ROLE_state, NULL);
   s->label = label;
-  s->init = arena_one(m->arena, Init);
-  s->init->kind = INIT_fill;
-  s->init->dtype = dtype;
+  s->init = init_fill(m, dtype, 0);
   return s;
 }
 

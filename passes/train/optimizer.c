@@ -181,10 +181,7 @@ static bool update_all(Update *p) {
       const char *name = w->name ? str_format(a, "%s.%s", w->name, suffix) : NULL;
       Value *s = graph_param(p->g, name, w->type, ROLE_state, w->loc);
       s->label = str_format(a, "%s.%s", w->label, suffix);
-      s->init = arena_one(a, Init);
-      s->init->kind = INIT_fill;
-      s->init->dtype = w->type->dtype;
-      s->init->fill = fill;
+      s->init = init_fill(p->g->module, w->type->dtype, fill);
       s->as = w->as;
       s->host = w->host;
       u.state[k] = s;

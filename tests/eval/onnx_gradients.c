@@ -73,8 +73,7 @@ static Value *weighted_sum(Builder *b, Value *y, int k, Arena *a) {
 static void make_weight(Value *v) {
   v->role = ROLE_weight;
   v->train = true;
-  v->init = arena_one(v->graph->module->arena, Init);
-  *v->init = (Init){.kind = INIT_fill, .dtype = v->type->dtype};
+  v->init = init_fill(v->graph->module, v->type->dtype, 0);
 }
 
 // Replaces the outputs by the loss, and makes weights of the checked inputs.  One more weight is

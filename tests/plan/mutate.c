@@ -407,7 +407,10 @@ static void parameters(Mutator *u, int i) {
   Value *v = u->g->params[i];
   if (v->init && turn(u, MUTATE_parameter)) {
     done(u, NULL, "begins otherwise");
-    v->init->fill += 0.5;
+    Init *init = arena_one(v->graph->module->arena, Init);
+    *init = *v->init;
+    init->fill += 0.5;
+    v->init = init;
   }
   if (v->role == ROLE_input && turn(u, MUTATE_parameter)) {
     done(u, NULL, str_format(u->a, "'%s' is read completely by a step or not", v->label));

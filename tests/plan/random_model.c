@@ -43,8 +43,9 @@ static Value *param(Maker *k, Role role, DType dtype, int ndim, const int64_t *d
   v->label = name;
   if (role == ROLE_weight) {
     v->train = true;
-    v->init = arena_one(a, Init);
-    *v->init = (Init){.kind = INIT_normal, .dtype = dtype, .to = 0.5};
+    Init *init = arena_one(a, Init);
+    *init = (Init){.kind = INIT_normal, .dtype = dtype, .to = 0.5};
+    v->init = init;
   }
   return v;
 }

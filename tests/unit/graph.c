@@ -27,8 +27,7 @@ static int set_up(void **state) {
   t->x = param(t->g, "x", 2, (int64_t[]){4, 8}, ROLE_input);
   t->w = param(t->g, "w", 2, (int64_t[]){8, 6}, ROLE_weight);
   t->b = (Builder){.g = t->g, .d = t->h->d};
-  t->w->init = arena_one(t->m->arena, Init);
-  t->w->init->kind = INIT_fill;
+  t->w->init = init_fill(t->m, (DType)0, 0);
   t->w->label = "fc.w";
   t->y = build_op(&t->b, OP_linear, IN(t->x, t->w), NO_ATTRS);
   t->z = build_op(&t->b, OP_relu, IN(t->y), NO_ATTRS);

@@ -25,8 +25,7 @@ static int set_up(void **state) {
   t->g = graph_new(t->m, "train", true);
   t->x = param(t, "x", 2, (int64_t[]){4, 8}, ROLE_input);
   t->w = param(t, "w", 2, (int64_t[]){8, 6}, ROLE_weight);
-  t->w->init = arena_one(t->m->arena, Init);
-  t->w->init->kind = INIT_fill;
+  t->w->init = init_fill(t->m, (DType)0, 0);
   t->w->train = true;
   t->dw = param(t, "dw", 2, (int64_t[]){8, 6}, ROLE_input);
   t->lr = param(t, "lr", 0, NULL, ROLE_scalar);
@@ -148,7 +147,8 @@ static void a_weight_without_contents(void **state) {
 
 static void contents_of_another_size(void **state) {
   Net *t = *state;
-  *t->w->init = (Init){.kind = INIT_bytes, .dtype = DT_f32, .bytes = "abc", .length = 4};
+  const Init bytes = {.kind = INIT_bytes, .dtype = DT_f32, .bytes = "abc", .length = 4};
+  t->w->init = &bytes;
   fails(t, "'%w' has 4 bytes of initial contents, needs 192"); // 8 * 6 * 4
 }
 
