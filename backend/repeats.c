@@ -8,9 +8,9 @@
 //
 //   =>
 //
-//     static const int64_t repeats_0[12][1] = {{8192}, {9984}, …};
-//     for (int64_t i = 0; i < 12; i++) {                   // the calls of the first of 12 equal parts
-//       const int64_t *at = repeats_0[i];
+//     static const NnrtSpan repeats_0[] = {{0, 0, 8192, 1792}, {5, 0, 1024, 1792}, {12, 0, 0, 0}};
+//     for (int64_t i = 0, span = 0, at[2] = {0}; i < 12; i++) {  // the first of 12 equal parts
+//       span = nnrt_row(repeats_0, span, i, at, 1);
 //       RUN(i * 2 + 7, nnrt_linear_f32(P0, R0_H0_Y, R0_H0_X, R0_H0_W));
 //       RUN(i * 2 + 8, fused_0(R0_H0_Z, R0_H0_Y));
 //     }
@@ -22,7 +22,8 @@
 // Calls are equal if they differ only in the numbers of ops, groups, moves, copies, random keys and
 // operands of launches, and in the offsets of values: these are marked in the lines (program.h),
 // and everything else is the line's form.  A number that grows by the same step from part to part
-// is a product with i, else a column of a table; columns at a constant distance are one.
+// is a product with i, else a column of a table: at[k], as spans of parts in which it grows by one
+// step (NnrtSpan, rt/nnrt.h).  Columns at a constant distance are one.
 //
 // Functions of such lines fill tables of repeated rows, at the start of the program; a name in them
 // has a number for each run of digits that differs:
@@ -52,7 +53,7 @@ enum {
   FOLLOWING = 8,    // lines that candidates compare
   CANDIDATES = 8,   // lengths of parts
   MACRO_BYTES = 56, // of a definition
-  COLUMN_BYTES = 8, // of a number in a table
+  SPAN_BYTES = 24,  // of a span of a column
   ROW_BYTES = 96,   // of a line of it
   MANY = 64,        // operands and results of an op: those of equal layers
 };
@@ -81,6 +82,12 @@ typedef struct Repeat {
   int from, length, times;
   int64_t saved;
 } Repeat;
+
+// Parts from `from` on in which a number grows by one step.
+typedef struct Span {
+  int from;
+  int64_t value, step; // in the first of them
+} Span;
 
 // -- Forms ---------------------------------------------------------------------------------------
 
@@ -163,6 +170,24 @@ static bool same_column(const Lines *l, const Repeat *r, int a, int b) {
   return true;
 }
 
+// Whether a span of hole `h` begins at part `i`: the first, or one that breaks the growth of
+// *io_span, which then is the new span.  Its step is that to the part after it.
+static bool begins_span(const Lines *l, const Repeat *r, int h, int i, Span *io_span) {
+  int64_t value = value_in(l, r, h, i);
+  if (i > 0 && value == io_span->value + (i - io_span->from) * io_span->step) return false;
+  int64_t step = i + 1 < r->times ? value_in(l, r, h, i + 1) - value : 0;
+  *io_span = (Span){i, value, step};
+  return true;
+}
+
+static int64_t count_spans(const Lines *l, const Repeat *r, int h) {
+  int64_t n = 0;
+  Span span = {0};
+  for (int i = 0; i < r->times; i++)
+    n += begins_span(l, r, h, i, &span);
+  return n;
+}
+
 // The column of a hole that does not grow evenly: an existing one, or a new one.
 static int column_of(const Lines *l, const Repeat *r, Columns *c, int h) {
   for (int k = 0; k < c->first.n; k++)
@@ -204,11 +229,12 @@ static int64_t saved_bytes(const Lines *l, const Repeat *r) {
   for (int h = l->form[r->from].first; h < end; h++) {
     int64_t step;
     if (grows(l, r, h, &step)) continue;
+    int columns = c.first.n;
+    if (column_of(l, r, &c, h) == columns) bytes -= count_spans(l, r, h) * SPAN_BYTES;
     // No table is larger than the text that it replaces.
-    if ((int64_t)(c.first.n + 1) * COLUMN_BYTES * r->times > bytes) return 0;
-    column_of(l, r, &c, h);
+    if (bytes <= 0) return 0;
   }
-  return bytes - (int64_t)c.first.n * COLUMN_BYTES * r->times;
+  return bytes;
 }
 
 // The lengths of parts that are most frequent among distances between equal sequences of lines.
@@ -356,23 +382,26 @@ static void push(Program *p, CallList *out, const char *text, const char *commen
   vec_push(p->arena, out, (Call){text, comment, joined});
 }
 
-// The table of the numbers of a loop, in lines.
-static void add_table(const Lines *l, const Repeat *r, const Columns *c, int loop, CallList *out) {
+// Adds a row to the table of spans, whose current line is *io_line.
+static void add_span(Program *p, StrBuf *io_line, int column, Span span, CallList *out) {
+  strbuf_addf(io_line, "%s{%d, %d, %" PRId64 ", %" PRId64 "},", io_line->n ? " " : "  ", span.from,
+              column, span.value, span.step);
+  if (io_line->n < ROW_BYTES) return;
+  push(p, out, io_line->at, NULL, true);
+  *io_line = (StrBuf){.arena = p->arena};
+}
+
+// The spans of the columns of a loop, in the order of their first parts, and an end mark.
+static void add_spans(const Lines *l, const Repeat *r, const Columns *c, int loop, CallList *out) {
   Program *p = l->p;
-  push(p, out,
-       str_format(p->arena, "static const int64_t repeats_%d[%d][%d] = {", loop, r->times,
-                  c->first.n),
-       NULL, true);
+  push(p, out, str_format(p->arena, "static const NnrtSpan repeats_%d[] = {", loop), NULL, true);
   StrBuf line = {.arena = p->arena};
-  for (int i = 0; i < r->times; i++) {
-    strbuf_add(&line, line.n ? " {" : "  {");
+  Span *span = arena_array(p->arena, Span, c->first.n);
+  for (int i = 0; i < r->times; i++)
     for (int k = 0; k < c->first.n; k++)
-      strbuf_addf(&line, "%s%" PRId64, k ? ", " : "", value_in(l, r, c->first.at[k], i));
-    strbuf_add(&line, "},");
-    if (line.n < ROW_BYTES && i + 1 < r->times) continue;
-    push(p, out, line.at, NULL, true);
-    line = (StrBuf){.arena = p->arena};
-  }
+      if (begins_span(l, r, c->first.at[k], i, &span[k])) add_span(p, &line, k, span[k], out);
+  add_span(p, &line, 0, (Span){.from = r->times}, out);
+  if (line.n) push(p, out, line.at, NULL, true);
   push(p, out, "};", NULL, true);
 }
 
@@ -383,11 +412,15 @@ static void add_loop(const Lines *l, const Repeat *r, CallList *out) {
   CallList body = {0};
   for (int k = r->from; k < r->from + r->length; k++)
     push(p, &body, loop_line(l, r, &c, k, loop), l->list->at[k].comment, true);
-  if (c.first.n) add_table(l, r, &c, loop, out);
-  push(p, out, str_format(p->arena, "for (int64_t i = 0; i < %d; i++) {", r->times),
+  int n = c.first.n;
+  if (n) add_spans(l, r, &c, loop, out);
+  // With columns: the next span, and their numbers and steps.
+  const char *state = n ? str_format(p->arena, ", span = 0, at[%d] = {0}", 2 * n) : "";
+  push(p, out, str_format(p->arena, "for (int64_t i = 0%s; i < %d; i++) {", state, r->times),
        str_format(p->arena, "as the first of %d equal parts", r->times), true);
-  if (c.first.n)
-    push(p, out, str_format(p->arena, "  const int64_t *at = repeats_%d[i];", loop), NULL, true);
+  if (n)
+    push(p, out, str_format(p->arena, "  span = nnrt_row(repeats_%d, span, i, at, %d);", loop, n),
+         NULL, true);
   for (int k = 0; k < body.n; k++)
     vec_push(p->arena, out, body.at[k]);
   push(p, out, "}", NULL, false);

@@ -375,6 +375,26 @@ void nnrt_run_end(NnrtRank *r, int i, int code);
 // "h.12.ln" of "h.%d.ln" and 12, for the caller to free; "%%" is a percent sign.
 char *nnrt_name(const char *format, const int64_t *numbers);
 
+// Numbers of a loop over equal calls or rows that do not grow evenly over all iterations: from
+// iteration `from` on, number `column` is `value`, and grows by `step` per iteration.
+typedef struct NnrtSpan {
+  int64_t from, column, value, step;
+} NnrtSpan;
+
+// Computes the n numbers of iteration `i`, at[0] to at[n - 1], from those of the iteration before
+// it; at[n] to at[2 * n - 1] are their steps.  All are 0 before the first iteration.  `spans` are
+// in the order of `from`; the last begins after the loop.  `next` is the first span that has not
+// begun; returns that of the next iteration.
+static inline int64_t nnrt_row(const NnrtSpan *spans, int64_t next, int64_t i, int64_t *at, int n) {
+  for (int k = 0; k < n; k++)
+    at[k] += at[n + k];
+  for (; spans[next].from == i; next++) {
+    at[spans[next].column] = spans[next].value;
+    at[n + spans[next].column] = spans[next].step;
+  }
+  return next;
+}
+
 // Arrays of sizes, strides and shapes for kernels.
 #define LIST(...) ((const int64_t[]){__VA_ARGS__})
 

@@ -42,16 +42,23 @@ typedef struct LoopPart {
   Cursor at;               // for messages
 } LoopPart;
 
+// A row of a loop's table: from an iteration on a column has a number, and grows by a step.
+typedef struct LoopSpan {
+  int64_t from, column, value, step;
+} LoopSpan;
+
 // A loop over equal calls (repeats.c), or the iteration that the cursor is in.
 typedef struct LoopText {
   int number; // among the loops of the text
   int64_t times, i;
   Cursor body; // after the brace
   Cursor after;
-  int64_t n_columns;
-  const int64_t *table; // [times][n_columns]; NULL: no line of the body reads it
-  Vec(LoopPart) part;   // of the body, from the first iteration on
-  StrBuf text;          // of the iteration
+  int64_t n_columns;  // 0: no line of the body reads one
+  int64_t *at;        // [2 * n_columns]: the numbers of the iteration, and their steps
+  Vec(LoopSpan) span; // of the columns, by their first iterations
+  int next_span;      // that has not begun
+  Vec(LoopPart) part; // of the body, from the first iteration on
+  StrBuf text;        // of the iteration
 } LoopText;
 
 // A function or table of the text.

@@ -1,10 +1,10 @@
 // Loops over equal calls, as the backend writes them (backend/repeats.c):
 //
-//     static const int64_t repeats_0[3][1] = {
-//       {8192}, {9984}, {12800},
+//     static const NnrtSpan repeats_0[] = {
+//       {0, 0, 8192, 1792}, {2, 0, 12800, 0}, {3, 0, 0, 0},
 //     };
-//     for (int64_t i = 0; i < 3; i++) {
-//       const int64_t *at = repeats_0[i];
+//     for (int64_t i = 0, span = 0, at[2] = {0}; i < 3; i++) {
+//       span = nnrt_row(repeats_0, span, i, at, 1);
 //       RUN(i * 2 + 7, nnrt_linear_f32(P0, R0_Y, R0_X, R0_W));
 //     }
 //
@@ -29,7 +29,7 @@
 
 #include "check.h"
 
-enum { MOST_TIMES = 1 << 24, MOST_COLUMNS = 1 << 20 };
+enum { MOST_TIMES = 1 << 24 };
 
 bool loop_number_read(Cursor *at, LoopNumber *out) {
   *out = (LoopNumber){0};
@@ -52,53 +52,85 @@ static bool number_value(Check *c, const Cursor *at, const LoopText *loop, const
   int64_t by = n->of;
   bool over = false;
   if (n->kind == NUMBER_column) {
-    if (!loop->table || n->of < 0 || n->of >= loop->n_columns)
+    if (n->of < 0 || n->of >= loop->n_columns)
       return mismatch(c, at, "the loop has no column %" PRId64, n->of);
-    by = loop->table[loop->i * loop->n_columns + n->of];
+    by = loop->at[n->of];
   } else
     over = __builtin_mul_overflow(loop->i, n->of, &by);
   over |= __builtin_add_overflow(by, n->plus, out);
   return !over || mismatch(c, at, "a number of the loop overflows");
 }
 
-// "static const int64_t repeats_0[3][1] = {…};"
-static bool take_table(Check *c, Cursor *at, LoopText *loop, CToken *name, int64_t *rows) {
-  const Cursor before = *at;
-  if (!take(at, "static const int64_t %w[%i][%i] = {", name, rows, &loop->n_columns)) return true;
-  if (*rows < 1 || *rows > MOST_TIMES || loop->n_columns < 1 || loop->n_columns > MOST_COLUMNS ||
-      *rows * loop->n_columns > before.file->end - before.at)
-    return mismatch(c, &before, "no loop has a table of this size");
-  int64_t *table = arena_array(c->arena, int64_t, *rows * loop->n_columns);
-  for (int64_t i = 0; i < *rows; i++) {
-    if (!want(c, at, "{")) return false;
-    for (int64_t k = 0; k < loop->n_columns; k++)
-      if ((k && !want(c, at, ",")) || !take(at, "%i", &table[i * loop->n_columns + k]))
-        return unexpected(c, at, "a number of the loop");
-    if (!want(c, at, "},")) return false;
+// "static const NnrtSpan repeats_0[] = {…};"
+static bool take_spans(Check *c, Cursor *at, LoopText *loop, CToken *name) {
+  if (!take(at, "static const NnrtSpan %w[] = {", name)) return true;
+  while (!take(at, "};")) {
+    LoopSpan span;
+    const Cursor before = *at;
+    if (!take(at, "{%i, %i, %i, %i},", &span.from, &span.column, &span.value, &span.step))
+      return unexpected(c, at, "a span of numbers of the loop");
+    if (span.from < 0 || (loop->span.n && span.from < loop->span.at[loop->span.n - 1].from))
+      return mismatch(c, &before, "the span begins before the one that precedes it");
+    vec_push(c->arena, &loop->span, span);
   }
-  loop->table = table;
-  return want(c, at, "};");
+  return loop->span.n || unexpected(c, at, "a span of numbers of the loop");
+}
+
+// The head of a loop that reads spans, the last of which is the end mark.
+static bool take_columns(Check *c, Cursor *at, LoopText *loop, const CToken *name) {
+  const Cursor before = *at;
+  CToken same;
+  int64_t n_at, n;
+  if (!take(at, "for (int64_t i = 0, span = 0, at[%i] = {0}; i < %i; i++) {", &n_at, &loop->times))
+    return unexpected(c, at, "the loop that reads the table");
+  if (!take(at, "span = nnrt_row(%w, span, i, at, %i);", &same, &n) ||
+      !ctoken_is(&same, ctoken_text(name, c->arena)))
+    return unexpected(c, at, "a row of the loop's table");
+  int last = loop->span.n - 1;
+  if (loop->times < 1 || loop->times > MOST_TIMES || loop->span.at[last].from != loop->times)
+    return mismatch(c, &before, "the loop has no such iterations");
+  if (n < 1 || n > last || n_at != 2 * n) return mismatch(c, &before, "no loop has such columns");
+  loop->at = arena_array(c->arena, int64_t, 2 * n);
+  for (int i = 0; i < last; i++)
+    if (loop->span.at[i].column < 0 || loop->span.at[i].column >= n)
+      return mismatch(c, &before, "the loop has no column %" PRId64, loop->span.at[i].column);
+  loop->n_columns = n;
+  return true;
 }
 
 bool loop_open(Check *c, Cursor *at, LoopText *loop, bool *found) {
-  CToken name, same;
-  int64_t rows = 0, times;
+  CToken name;
   *loop = (LoopText){.i = -1};
   *found = false;
-  if (!take_table(c, at, loop, &name, &rows)) return false;
+  if (!take_spans(c, at, loop, &name)) return false;
   const Cursor before = *at;
-  if (!take(at, "for (int64_t i = 0; i < %i; i++) {", &times))
-    return !loop->table || unexpected(c, at, "the loop that reads the table");
-  if (times < 1 || times > MOST_TIMES || (loop->table && times > rows))
-    return mismatch(c, &before, "the loop has no such iterations");
-  if (loop->table && (!take(at, "const int64_t *at = %w[i];", &same) ||
-                      !ctoken_is(&same, ctoken_text(&name, c->arena))))
-    return unexpected(c, at, "a row of the loop's table");
-  loop->times = times;
+  if (loop->span.n) {
+    if (!take_columns(c, at, loop, &name)) return false;
+  } else {
+    int64_t times;
+    if (!take(at, "for (int64_t i = 0; i < %i; i++) {", &times)) return true;
+    if (times < 1 || times > MOST_TIMES)
+      return mismatch(c, &before, "the loop has no such iterations");
+    loop->times = times;
+  }
   loop->number = c->n_loops++;
   loop->body = loop->after = *at;
   *found = true;
   return take_block(&loop->after) || mismatch(c, &before, "the loop does not end");
+}
+
+// The numbers of the next iteration, as nnrt_row computes them.
+static bool next_row(Check *c, LoopText *loop) {
+  int64_t n = loop->n_columns;
+  for (int64_t k = 0; k < n; k++)
+    if (__builtin_add_overflow(loop->at[k], loop->at[n + k], &loop->at[k]))
+      return mismatch(c, &loop->body, "a number of the loop overflows");
+  for (; n && loop->span.at[loop->next_span].from == loop->i; loop->next_span++) {
+    const LoopSpan *span = &loop->span.at[loop->next_span];
+    loop->at[span->column] = span->value;
+    loop->at[n + span->column] = span->step;
+  }
+  return true;
 }
 
 // Adds text, of the file or a literal, to the parts of the body.
@@ -199,7 +231,7 @@ static bool read_body(Check *c, LoopText *loop) {
 bool loop_next(Check *c, LoopText *loop, Cursor *out) {
   *out = (Cursor){0};
   if (++loop->i >= loop->times) return true;
-  if (loop->i == 0 && !read_body(c, loop)) return false;
+  if ((loop->i == 0 && !read_body(c, loop)) || !next_row(c, loop)) return false;
   // One buffer for all iterations: nothing refers to the text of an earlier one.
   StrBuf *text = &loop->text;
   text->arena = c->arena;
