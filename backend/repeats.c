@@ -34,6 +34,18 @@
 //         train_ops[i * 2 + 7] = nnrt_name("linear  m.onnx:/h.%d/MatMul", LIST(i));
 //         …
 //
+// Lines that repeat in the body of a loop, such as layers between two gradient buckets, are a loop
+// in it.  Its numbers are products with i and j, or columns whose rows go on from part to part:
+//
+//     for (int64_t i = 0, span_3 = 0, in_3[2] = {0}; i < 8; i++) {
+//       for (int64_t j = 0; j < 50; j++) {
+//         span_3 = nnrt_row(repeats_3, span_3, i * 50 + j, in_3, 1);
+//         RUN(i * 102 + j * 2 + 7, nnrt_linear_f32(P0, R3_H0_Y, R3_H0_X, R3_H0_W));
+//         …
+//       }
+//       RUN(i * 102 + 107, nnrt_all_reduce_f32(…));
+//       …
+//
 // Parts of L lines repeat if line k has the form of line k + L.  Candidates for L are distances
 // between lines with equal forms of the lines that follow.  Parts end as forms change, or as
 // a number stops growing evenly: it needs no table then.  Of all loops the one that saves most text
@@ -75,12 +87,14 @@ typedef struct Lines {
 
 // The differing numbers of a loop, as C.
 typedef struct Columns {
+  int loop;
   Vec(int) first; // the hole that each is made of, in the first part
 } Columns;
 
 typedef struct Repeat {
   int from, length, times;
   int64_t saved;
+  const struct Repeat *outer; // the loop whose body it is in, or NULL; lines are of its first part
 } Repeat;
 
 // Parts from `from` on in which a number grows by one step.
@@ -147,25 +161,42 @@ static Form read_form(Lines *l, Table *forms, const Call *call, int *n_forms) {
 
 // -- Numbers of a loop -------------------------------------------------------------------------
 
-// The value in part `i` of hole `h` of the first part.  Parts have equal forms, so their holes
-// follow those of the first at a constant distance.
-static int64_t value_in(const Lines *l, const Repeat *r, int h, int i) {
-  int per_part = l->form[r->from + r->length].first - l->form[r->from].first;
-  if (!l->value.at) BUG("a loop without numbers has hole %d", h);
-  return l->value.at[h + i * per_part];
+// The number of parts, in all parts of the outer loop: the rows of its numbers.
+static int n_rows(const Repeat *r) {
+  return r->times * (r->outer ? r->outer->times : 1);
 }
 
-// Whether the hole grows by the same step from part to part; 0: it is constant.
-static bool grows(const Lines *l, const Repeat *r, int h, int64_t *step) {
-  *step = value_in(l, r, h, 1) - value_in(l, r, h, 0);
-  for (int i = 2; i < r->times; i++)
-    if (value_in(l, r, h, i) - value_in(l, r, h, i - 1) != *step) return false;
+static int holes_per_part(const Lines *l, const Repeat *r) {
+  return l->form[r->from + r->length].first - l->form[r->from].first;
+}
+
+// The value in row `i` of hole `h` of the first part.  Parts have equal forms, so their holes
+// follow those of the first at a constant distance.
+static int64_t value_in(const Lines *l, const Repeat *r, int h, int i) {
+  if (!l->value.at) BUG("a loop without numbers has hole %d", h);
+  if (r->outer) h += i / r->times * holes_per_part(l, r->outer);
+  return l->value.at[h + i % r->times * holes_per_part(l, r)];
+}
+
+// How much a number grows per part of the loop, and per part of the outer one.
+typedef struct Steps {
+  int64_t own, outer;
+} Steps;
+
+// Whether the hole grows by the same steps from part to part.
+static bool grows(const Lines *l, const Repeat *r, int h, Steps *step) {
+  int64_t first = value_in(l, r, h, 0);
+  *step = (Steps){value_in(l, r, h, 1) - first, 0};
+  if (r->outer) step->outer = value_in(l, r, h, r->times) - first;
+  for (int i = 2; i < n_rows(r); i++)
+    if (value_in(l, r, h, i) != first + i % r->times * step->own + i / r->times * step->outer)
+      return false;
   return true;
 }
 
 static bool same_column(const Lines *l, const Repeat *r, int a, int b) {
   int64_t distance = value_in(l, r, b, 0) - value_in(l, r, a, 0);
-  for (int i = 1; i < r->times; i++)
+  for (int i = 1; i < n_rows(r); i++)
     if (value_in(l, r, b, i) - value_in(l, r, a, i) != distance) return false;
   return true;
 }
@@ -175,7 +206,7 @@ static bool same_column(const Lines *l, const Repeat *r, int a, int b) {
 static bool begins_span(const Lines *l, const Repeat *r, int h, int i, Span *io_span) {
   int64_t value = value_in(l, r, h, i);
   if (i > 0 && value == io_span->value + (i - io_span->from) * io_span->step) return false;
-  int64_t step = i + 1 < r->times ? value_in(l, r, h, i + 1) - value : 0;
+  int64_t step = i + 1 < n_rows(r) ? value_in(l, r, h, i + 1) - value : 0;
   *io_span = (Span){i, value, step};
   return true;
 }
@@ -183,7 +214,7 @@ static bool begins_span(const Lines *l, const Repeat *r, int h, int i, Span *io_
 static int64_t count_spans(const Lines *l, const Repeat *r, int h) {
   int64_t n = 0;
   Span span = {0};
-  for (int i = 0; i < r->times; i++)
+  for (int i = 0; i < n_rows(r); i++)
     n += begins_span(l, r, h, i, &span);
   return n;
 }
@@ -196,20 +227,30 @@ static int column_of(const Lines *l, const Repeat *r, Columns *c, int h) {
   return c->first.n - 1;
 }
 
-// The number as C, a function of i and at; NULL: it is the same in all parts.
+static void add_term(StrBuf *out, const char *variable, int64_t step) {
+  if (step == 0) return;
+  strbuf_addf(out, "%s%s", out->n ? " + " : "", variable);
+  if (step != 1) strbuf_addf(out, " * %" PRId64, step);
+}
+
+// The number as C, a function of i and at, or of j and in_LOOP in the inner loop; NULL: it is the
+// same in all parts.
 static const char *number_text(const Lines *l, const Repeat *r, Columns *c, int h) {
-  Arena *a = l->p->arena;
-  int64_t step, first = value_in(l, r, h, 0);
-  const char *text;
+  StrBuf text = {.arena = l->p->arena};
+  int64_t first = value_in(l, r, h, 0);
+  Steps step;
   if (grows(l, r, h, &step)) {
-    if (step == 0) return NULL;
-    text = step == 1 ? "i" : str_format(a, "i * %" PRId64, step);
+    add_term(&text, "i", r->outer ? step.outer : step.own);
+    if (r->outer) add_term(&text, "j", step.own);
+    if (!text.n) return NULL;
   } else {
     int k = column_of(l, r, c, h);
     first -= value_in(l, r, c->first.at[k], 0);
-    text = str_format(a, "at[%d]", k);
+    strbuf_add(&text, r->outer ? str_format(l->p->arena, "in_%d", c->loop) : "at");
+    strbuf_addf(&text, "[%d]", k);
   }
-  return first ? str_format(a, "%s + %" PRId64, text, first) : text;
+  if (first) strbuf_addf(&text, " + %" PRId64, first);
+  return text.at;
 }
 
 // -- Search ------------------------------------------------------------------------------------
@@ -227,7 +268,7 @@ static int64_t saved_bytes(const Lines *l, const Repeat *r) {
   Columns c = {0};
   int end = l->form[r->from + r->length].first;
   for (int h = l->form[r->from].first; h < end; h++) {
-    int64_t step;
+    Steps step;
     if (grows(l, r, h, &step)) continue;
     int columns = c.first.n;
     if (column_of(l, r, &c, h) == columns) bytes -= count_spans(l, r, h) * SPAN_BYTES;
@@ -295,14 +336,15 @@ static int find_end(const Lines *l, int from, int end, int length, bool even) {
   return k;
 }
 
-static Repeat find_best(const Lines *l, int from, int end) {
+// `outer`: the loop of whose first part the lines are, or NULL.
+static Repeat find_best(const Lines *l, int from, int end, const Repeat *outer) {
   Repeat best = {.saved = 0};
   int lengths[CANDIDATES], n = find_lengths(l, from, end, lengths);
   for (int c = 0; c < 2 * n; c++) {
     int length = lengths[c / 2];
     for (int i = from; i < end;) {
       int k = find_end(l, i, end, length, c % 2);
-      Repeat r = {.from = i, .length = length};
+      Repeat r = {.from = i, .length = length, .outer = outer};
       if (align(l, &r, k + length)) r.saved = saved_bytes(l, &r);
       if (r.saved > best.saved) best = r;
       i = k + 1;
@@ -391,38 +433,90 @@ static void add_span(Program *p, StrBuf *io_line, int column, Span span, CallLis
   *io_line = (StrBuf){.arena = p->arena};
 }
 
-// The spans of the columns of a loop, in the order of their first parts, and an end mark.
-static void add_spans(const Lines *l, const Repeat *r, const Columns *c, int loop, CallList *out) {
+// The spans of the columns of a loop, in the order of their first rows, and an end mark.
+static void add_spans(const Lines *l, const Repeat *r, const Columns *c, CallList *out) {
   Program *p = l->p;
-  push(p, out, str_format(p->arena, "static const NnrtSpan repeats_%d[] = {", loop), NULL, true);
+  push(p, out, str_format(p->arena, "static const NnrtSpan repeats_%d[] = {", c->loop), NULL, true);
   StrBuf line = {.arena = p->arena};
   Span *span = arena_array(p->arena, Span, c->first.n);
-  for (int i = 0; i < r->times; i++)
+  for (int i = 0; i < n_rows(r); i++)
     for (int k = 0; k < c->first.n; k++)
       if (begins_span(l, r, c->first.at[k], i, &span[k])) add_span(p, &line, k, span[k], out);
-  add_span(p, &line, 0, (Span){.from = r->times}, out);
+  add_span(p, &line, 0, (Span){.from = n_rows(r)}, out);
   if (line.n) push(p, out, line.at, NULL, true);
   push(p, out, "};", NULL, true);
 }
 
+// The text of a loop.
+typedef struct LoopLines {
+  CallList table, body; // tables are before the loop
+  StrBuf state;         // variables of the columns
+} LoopLines;
+
+static void add_lines(const Lines *l, const Repeat *r, Columns *c, int from, int end,
+                      CallList *out) {
+  for (int k = from; k < end; k++)
+    push(l->p, out, loop_line(l, r, c, k, c->loop), l->list->at[k].comment, true);
+}
+
+static void add_head(const Lines *l, const Repeat *r, const char *head, CallList *out) {
+  push(l->p, out, head, str_format(l->p->arena, "as the first of %d equal parts", r->times), true);
+}
+
+// A loop in the body of another.  Its rows go on from part to part of the outer loop.
+static void add_inner(const Lines *l, const Repeat *r, LoopLines *outer) {
+  Arena *a = l->p->arena;
+  Columns c = {.loop = l->p->loops++};
+  CallList body = {0};
+  add_lines(l, r, &c, r->from, r->from + r->length, &body);
+  int n = c.first.n;
+  add_head(l, r, str_format(a, "  for (int64_t j = 0; j < %d; j++) {", r->times), &outer->body);
+  if (n) {
+    add_spans(l, r, &c, &outer->table);
+    strbuf_addf(&outer->state, ", span_%d = 0, in_%d[%d] = {0}", c.loop, c.loop, 2 * n);
+    push(l->p, &outer->body,
+         str_format(a, "    span_%d = nnrt_row(repeats_%d, span_%d, i * %d + j, in_%d, %d);",
+                    c.loop, c.loop, c.loop, r->times, c.loop, n),
+         NULL, true);
+  }
+  for (int k = 0; k < body.n; k++)
+    push(l->p, &outer->body, str_format(a, "  %s", body.at[k].text), body.at[k].comment, true);
+  push(l->p, &outer->body, "  }", NULL, true);
+}
+
+// The lines of the body of loop `r`, with loops over those that repeat in it.
+static void add_body(const Lines *l, const Repeat *r, Columns *c, int from, int end,
+                     LoopLines *out) {
+  Repeat inner = find_best(l, from, end, r);
+  if (inner.saved < LEAST) {
+    add_lines(l, r, c, from, end, &out->body);
+    return;
+  }
+  add_body(l, r, c, from, inner.from, out);
+  add_inner(l, &inner, out);
+  add_body(l, r, c, inner.from + inner.length * inner.times, end, out);
+}
+
 static void add_loop(const Lines *l, const Repeat *r, CallList *out) {
   Program *p = l->p;
-  int loop = p->loops++;
-  Columns c = {0};
-  CallList body = {0};
-  for (int k = r->from; k < r->from + r->length; k++)
-    push(p, &body, loop_line(l, r, &c, k, loop), l->list->at[k].comment, true);
+  Columns c = {.loop = p->loops++};
+  LoopLines lines = {.state.arena = p->arena};
+  add_body(l, r, &c, r->from, r->from + r->length, &lines);
   int n = c.first.n;
-  if (n) add_spans(l, r, &c, loop, out);
-  // With columns: the next span, and their numbers and steps.
+  if (n) add_spans(l, r, &c, out);
+  for (int k = 0; k < lines.table.n; k++)
+    vec_push(p->arena, out, lines.table.at[k]);
+  // Of columns: the next span, and their numbers and steps.
   const char *state = n ? str_format(p->arena, ", span = 0, at[%d] = {0}", 2 * n) : "";
-  push(p, out, str_format(p->arena, "for (int64_t i = 0%s; i < %d; i++) {", state, r->times),
-       str_format(p->arena, "as the first of %d equal parts", r->times), true);
+  const char *inner = lines.state.n ? lines.state.at : "";
+  add_head(l, r,
+           str_format(p->arena, "for (int64_t i = 0%s%s; i < %d; i++) {", state, inner, r->times),
+           out);
   if (n)
-    push(p, out, str_format(p->arena, "  span = nnrt_row(repeats_%d, span, i, at, %d);", loop, n),
+    push(p, out, str_format(p->arena, "  span = nnrt_row(repeats_%d, span, i, at, %d);", c.loop, n),
          NULL, true);
-  for (int k = 0; k < body.n; k++)
-    vec_push(p->arena, out, body.at[k]);
+  for (int k = 0; k < lines.body.n; k++)
+    vec_push(p->arena, out, lines.body.at[k]);
   push(p, out, "}", NULL, false);
 }
 
@@ -433,7 +527,7 @@ static void use_macros(const Lines *l, int line, void (*use)(Names *n, const cha
 }
 
 static void fold_range(const Lines *l, int from, int end, CallList *out) {
-  Repeat r = find_best(l, from, end);
+  Repeat r = find_best(l, from, end, NULL);
   if (r.saved >= LEAST) {
     int after = r.from + r.length * r.times;
     for (int k = r.from; k < after; k++)

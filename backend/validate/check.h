@@ -17,11 +17,15 @@ typedef enum PlaceKind {
   PLACE_prep,     // r->prep[offset]
 } PlaceKind;
 
-// A number in a loop over equal calls: "i * 4096 + 512", "at[3] + 256", "i".
+// A number in a loop over equal calls: "i * 4096 + 512", "at[3] + 256", "i"; in a loop in its body
+// "i * 4096 + j * 64 + 512" and "in_2[3] + 256".
 typedef struct LoopNumber {
   enum { NUMBER_plain, NUMBER_step, NUMBER_column } kind;
-  int64_t of; // the step, or the column
+  int64_t of;    // the step, or the column
+  int64_t inner; // the step per iteration of the inner loop
   int64_t plus;
+  const char *array; // of the column
+  int array_length;
 } LoopNumber;
 
 typedef struct MacroPlace {
@@ -47,18 +51,30 @@ typedef struct LoopSpan {
   int64_t from, column, value, step;
 } LoopSpan;
 
+// The numbers of a loop that do not grow evenly.  Those of an inner loop go on from iteration to
+// iteration of the outer one.
+typedef struct LoopColumns {
+  const char *table;  // names: repeats_2,
+  const char *next;   // span or span_2,
+  const char *array;  // at or in_2
+  int64_t n, *at;     // [2 * n]: the numbers of the row, and their steps
+  Vec(LoopSpan) span; // by their first rows; the last is the end mark
+  int next_span;      // that has not begun
+  int64_t row;        // that is next
+} LoopColumns;
+
 // A loop over equal calls (repeats.c), or the iteration that the cursor is in.
 typedef struct LoopText {
   int number; // among the loops of the text
   int64_t times, i;
   Cursor body; // after the brace
   Cursor after;
-  int64_t n_columns;  // 0: no line of the body reads one
-  int64_t *at;        // [2 * n_columns]: the numbers of the iteration, and their steps
-  Vec(LoopSpan) span; // of the columns, by their first iterations
-  int next_span;      // that has not begun
-  Vec(LoopPart) part; // of the body, from the first iteration on
-  StrBuf text;        // of the iteration
+  bool inner;                 // in the body of another
+  bool nests;                 // there are loops in its body
+  LoopColumns *columns;       // or NULL: no line of the body reads one
+  Vec(LoopColumns *) outside; // all that are declared before this loop: its own, and of inner loops
+  Vec(LoopPart) part;         // of the body, from the first iteration on
+  StrBuf text;                // of the iteration
 } LoopText;
 
 // A function or table of the text.

@@ -15,6 +15,13 @@
 // with a macro for each place, at the offset of the iteration.  No macro of the text has small
 // letters.  The body is read once, into parts: the time of an iteration is that of its numbers.
 //
+// A loop in the body, over j, is read likewise in the text of each iteration, without i:
+//
+//     for (int64_t i = 0, span_1 = 0, in_1[2] = {0}; i < 3; i++) {       for (int64_t j = 0; j < 4; j++) {
+//       for (int64_t j = 0; j < 4; j++) {                                  span_1 = nnrt_row(repeats_1, span_1, j + 8, in_1, 1);
+//         span_1 = nnrt_row(repeats_1, span_1, i * 4 + j, in_1, 1);   =>   RUN(j * 2 + 25, …
+//         RUN(i * 9 + j * 2 + 7, …
+//
 // A function of such lines fills a table of repeated rows:
 //
 //     static NnrtValue train_values[45];
@@ -33,103 +40,179 @@ enum { MOST_TIMES = 1 << 24 };
 
 bool loop_number_read(Cursor *at, LoopNumber *out) {
   *out = (LoopNumber){0};
-  if (take(at, "at[%i]", &out->of))
+  Cursor after = *at;
+  CToken array;
+  if (take(&after, "%w[%i]", &array, &out->of)) {
+    if (!ctoken_is(&array, "at") && (array.n < 4 || memcmp(array.at, "in_", 3) != 0)) return false;
+    out->array = array.at;
+    out->array_length = array.n;
     out->kind = NUMBER_column;
-  else if (take(at, "i * %i", &out->of))
+    *at = after;
+  } else if (take(at, "i * %i", &out->of)) {
     out->kind = NUMBER_step;
-  else if (take(at, "i")) {
+  } else if (take(at, "i")) {
     out->kind = NUMBER_step;
     out->of = 1;
+  } else if (take(at, "j * %i", &out->inner)) {
+    out->kind = NUMBER_step;
+  } else if (take(at, "j")) {
+    out->kind = NUMBER_step;
+    out->inner = 1;
   } else
     return false;
+  if (out->kind == NUMBER_step && out->of && !take(at, "+ j * %i", &out->inner))
+    out->inner = take(at, "+ j");
   take(at, "+ %i", &out->plus);
   return true;
 }
 
-// The number in the current iteration.
+static bool is_array(const LoopNumber *n, const char *name) {
+  return strlen(name) == (size_t)n->array_length && !memcmp(n->array, name, strlen(name));
+}
+
+// Whether the number is another one in each iteration of this loop.
+static bool differs(const LoopText *loop, const LoopNumber *n) {
+  if (n->kind == NUMBER_column) return loop->inner || is_array(n, "at");
+  return n->kind == NUMBER_step && (loop->inner || n->of);
+}
+
+// The number in the current iteration, without a step per iteration of an inner loop.
 static bool number_value(Check *c, const Cursor *at, const LoopText *loop, const LoopNumber *n,
                          int64_t *out) {
-  int64_t by = n->of;
+  int64_t by = 0;
   bool over = false;
   if (n->kind == NUMBER_column) {
-    if (n->of < 0 || n->of >= loop->n_columns)
+    const LoopColumns *columns = loop->columns;
+    if (!columns || !is_array(n, columns->array) || n->of < 0 || n->of >= columns->n)
       return mismatch(c, at, "the loop has no column %" PRId64, n->of);
-    by = loop->at[n->of];
-  } else
-    over = __builtin_mul_overflow(loop->i, n->of, &by);
+    by = columns->at[n->of];
+  } else if (n->kind == NUMBER_step) {
+    if (loop->inner && n->of) return mismatch(c, at, "the inner loop has no i");
+    over = __builtin_mul_overflow(loop->i, loop->inner ? n->inner : n->of, &by);
+  }
   over |= __builtin_add_overflow(by, n->plus, out);
   return !over || mismatch(c, at, "a number of the loop overflows");
 }
 
-// "static const NnrtSpan repeats_0[] = {…};"
-static bool take_spans(Check *c, Cursor *at, LoopText *loop, CToken *name) {
-  if (!take(at, "static const NnrtSpan %w[] = {", name)) return true;
+// "static const NnrtSpan repeats_0[] = {…};", after the bracket.
+static bool read_spans(Check *c, Cursor *at, LoopColumns *columns) {
   while (!take(at, "};")) {
     LoopSpan span;
     const Cursor before = *at;
+    int n = columns->span.n;
     if (!take(at, "{%i, %i, %i, %i},", &span.from, &span.column, &span.value, &span.step))
       return unexpected(c, at, "a span of numbers of the loop");
-    if (span.from < 0 || (loop->span.n && span.from < loop->span.at[loop->span.n - 1].from))
+    if (span.from < 0 || (n && span.from < columns->span.at[n - 1].from))
       return mismatch(c, &before, "the span begins before the one that precedes it");
-    vec_push(c->arena, &loop->span, span);
+    vec_push(c->arena, &columns->span, span);
   }
-  return loop->span.n || unexpected(c, at, "a span of numbers of the loop");
+  return columns->span.n || unexpected(c, at, "a span of numbers of the loop");
 }
 
-// The head of a loop that reads spans, the last of which is the end mark.
-static bool take_columns(Check *c, Cursor *at, LoopText *loop, const CToken *name) {
+// The variables of columns in the head of a loop: ", span_2 = 0, in_2[4] = {0}".
+static bool read_variables(Check *c, Cursor *at, LoopColumns *columns) {
   const Cursor before = *at;
-  CToken same;
-  int64_t n_at, n;
-  if (!take(at, "for (int64_t i = 0, span = 0, at[%i] = {0}; i < %i; i++) {", &n_at, &loop->times))
-    return unexpected(c, at, "the loop that reads the table");
-  if (!take(at, "span = nnrt_row(%w, span, i, at, %i);", &same, &n) ||
-      !ctoken_is(&same, ctoken_text(name, c->arena)))
+  CToken next, array;
+  int64_t n_at;
+  if (!take(at, ", %w = 0, %w[%i] = {0}", &next, &array, &n_at))
+    return unexpected(c, at, "the numbers of the loop's table");
+  columns->next = ctoken_text(&next, c->arena);
+  columns->array = ctoken_text(&array, c->arena);
+  columns->n = n_at / 2;
+  int last = columns->span.n - 1;
+  if (columns->n < 1 || columns->n > last || n_at % 2)
+    return mismatch(c, &before, "no loop has such columns");
+  columns->at = arena_array(c->arena, int64_t, n_at);
+  for (int i = 0; i < last; i++) {
+    int64_t k = columns->span.at[i].column;
+    if (k < 0 || k >= columns->n) return mismatch(c, &before, "the loop has no column %" PRId64, k);
+  }
+  return true;
+}
+
+// The statement that makes the numbers of a row: "span = nnrt_row(repeats_0, span, i, at, 2);".
+// The table has so many rows, of which the first of the loop is the next.
+static bool take_row_of(Check *c, Cursor *at, LoopText *loop, const LoopText *outer, int64_t rows) {
+  const Cursor before = *at;
+  CToken next, table, same, array;
+  LoopNumber row;
+  int64_t n;
+  Cursor after = *at;
+  if (!take(&after, "%w = nnrt_row(%w, %w,", &next, &table, &same)) return true;
+  LoopColumns *columns = NULL;
+  for (int i = 0; i < outer->outside.n; i++)
+    if (ctoken_is(&table, outer->outside.at[i]->table)) columns = outer->outside.at[i];
+  if (!columns || !ctoken_is(&next, columns->next) || !ctoken_is(&same, columns->next))
     return unexpected(c, at, "a row of the loop's table");
-  int last = loop->span.n - 1;
-  if (loop->times < 1 || loop->times > MOST_TIMES || loop->span.at[last].from != loop->times)
+  *at = after;
+  if (!loop_number_read(at, &row) || !take(at, ", %w, %i);", &array, &n) ||
+      !ctoken_is(&array, columns->array))
+    return unexpected(c, at, "a row of the loop's table");
+  if (n != columns->n) return mismatch(c, &before, "no loop has such columns");
+  bool by_one = row.kind == NUMBER_step && row.of == !loop->inner && row.inner == loop->inner;
+  if (!by_one || row.plus != columns->row)
+    return mismatch(c, &before, "row %" PRId64 " is due here", columns->row);
+  if (columns->span.at[columns->span.n - 1].from != rows)
     return mismatch(c, &before, "the loop has no such iterations");
-  if (n < 1 || n > last || n_at != 2 * n) return mismatch(c, &before, "no loop has such columns");
-  loop->at = arena_array(c->arena, int64_t, 2 * n);
-  for (int i = 0; i < last; i++)
-    if (loop->span.at[i].column < 0 || loop->span.at[i].column >= n)
-      return mismatch(c, &before, "the loop has no column %" PRId64, loop->span.at[i].column);
-  loop->n_columns = n;
+  loop->columns = columns;
   return true;
 }
 
 bool loop_open(Check *c, Cursor *at, LoopText *loop, bool *found) {
   CToken name;
+  int64_t times;
   *loop = (LoopText){.i = -1};
   *found = false;
-  if (!take_spans(c, at, loop, &name)) return false;
-  const Cursor before = *at;
-  if (loop->span.n) {
-    if (!take_columns(c, at, loop, &name)) return false;
-  } else {
-    int64_t times;
-    if (!take(at, "for (int64_t i = 0; i < %i; i++) {", &times)) return true;
-    if (times < 1 || times > MOST_TIMES)
-      return mismatch(c, &before, "the loop has no such iterations");
-    loop->times = times;
+  while (take(at, "static const NnrtSpan %w[] = {", &name)) {
+    LoopColumns *columns = arena_one(c->arena, LoopColumns);
+    columns->table = ctoken_text(&name, c->arena);
+    if (!read_spans(c, at, columns)) return false;
+    vec_push(c->arena, &loop->outside, columns);
   }
+  const Cursor before = *at;
+  if (!take(at, "for (int64_t i = 0"))
+    return !loop->outside.n || unexpected(c, at, "the loop that reads the table");
+  for (int i = 0; i < loop->outside.n; i++)
+    if (!read_variables(c, at, loop->outside.at[i])) return false;
+  if (!take(at, "; i < %i; i++) {", &times)) return unexpected(c, at, "the head of a loop");
+  if (times < 1 || times > MOST_TIMES)
+    return mismatch(c, &before, "the loop has no such iterations");
+  loop->times = times;
   loop->number = c->n_loops++;
+  if (!take_row_of(c, at, loop, loop, times)) return false;
   loop->body = loop->after = *at;
   *found = true;
   return take_block(&loop->after) || mismatch(c, &before, "the loop does not end");
 }
 
-// The numbers of the next iteration, as nnrt_row computes them.
-static bool next_row(Check *c, LoopText *loop) {
-  int64_t n = loop->n_columns;
+// Opens a loop of the text of an iteration.
+static bool inner_open(Check *c, Cursor *at, const LoopText *outer, LoopText *loop) {
+  const Cursor before = *at;
+  *loop = (LoopText){.i = -1, .inner = true};
+  if (!take(at, "for (int64_t j = 0; j < %i; j++) {", &loop->times))
+    return unexpected(c, at, "the head of an inner loop");
+  if (loop->times < 1 || loop->times > MOST_TIMES / outer->times)
+    return mismatch(c, &before, "the loop has no such iterations");
+  loop->number = c->n_loops++;
+  if (!take_row_of(c, at, loop, outer, loop->times * outer->times)) return false;
+  loop->body = loop->after = *at;
+  return take_block(&loop->after) || mismatch(c, &before, "the loop does not end");
+}
+
+// The numbers of the next row, as nnrt_row computes them.
+static bool next_row(Check *c, const LoopText *loop) {
+  LoopColumns *columns = loop->columns;
+  if (!columns) return true;
+  int64_t n = columns->n;
   for (int64_t k = 0; k < n; k++)
-    if (__builtin_add_overflow(loop->at[k], loop->at[n + k], &loop->at[k]))
+    if (__builtin_add_overflow(columns->at[k], columns->at[n + k], &columns->at[k]))
       return mismatch(c, &loop->body, "a number of the loop overflows");
-  for (; n && loop->span.at[loop->next_span].from == loop->i; loop->next_span++) {
-    const LoopSpan *span = &loop->span.at[loop->next_span];
-    loop->at[span->column] = span->value;
-    loop->at[n + span->column] = span->step;
+  for (; columns->span.at[columns->next_span].from == columns->row; columns->next_span++) {
+    const LoopSpan *span = &columns->span.at[columns->next_span];
+    columns->at[span->column] = span->value;
+    columns->at[n + span->column] = span->step;
   }
+  columns->row++;
   return true;
 }
 
@@ -185,7 +268,8 @@ static bool add_name(Check *c, Cursor *at, LoopText *loop) {
     }
     const Cursor before = *at;
     LoopNumber number;
-    if (*p != 'd' || (!first && !take(at, ",")) || !loop_number_read(at, &number))
+    if (*p != 'd' || (!first && !take(at, ",")) ||
+        (!loop_number_read(at, &number) && !take(at, "%i", &number.plus)))
       return unexpected(c, at, "a number of the name");
     add_number(c, loop, &before, number);
     first = false;
@@ -193,10 +277,18 @@ static bool add_name(Check *c, Cursor *at, LoopText *loop) {
   return want(c, at, "))");
 }
 
+// Takes a number that differs between the iterations of this loop, if one is next.
+static bool number_is_next(Cursor *at, const LoopText *loop, LoopNumber *out) {
+  Cursor after = *at;
+  if (!loop_number_read(&after, out) || !differs(loop, out)) return false;
+  *at = after;
+  return true;
+}
+
 // Reads the body once, as text between numbers and places.
 static bool read_body(Check *c, LoopText *loop) {
   bool alone = false; // an argument, or a number of a list, begins
-  int depth = 0;
+  int depth = 0, inner = -1;
   for (Cursor at = loop->body;;) {
     // Spaces and comments before the token stay, and with them the numbers of lines.
     const char *gap = at.at;
@@ -204,16 +296,22 @@ static bool read_body(Check *c, LoopText *loop) {
     if (t.kind == C_end || t.kind == C_bad) return unexpected(c, &at, "the end of the loop");
     depth += ctoken_is(&t, "{") ? 1 : ctoken_is(&t, "}") ? -1 : 0;
     if (depth < 0) return true;
+    // A loop in the body has its names.
+    if (ctoken_is(&t, "for") && inner < 0) {
+      inner = depth;
+      loop->nests = true;
+    }
+    if (ctoken_is(&t, "}") && depth == inner) inner = -1;
     add_text(c, loop, gap, (int)(t.at - gap));
     const Cursor before = at;
     LoopNumber number;
     const MacroPlace *place = macro_find(c, &t);
-    if (place && place->number.kind != NUMBER_plain) {
+    if (place && differs(loop, &place->number)) {
       cursor_next(&at);
       add_place(c, loop, &before, &t, place);
-    } else if (t.kind == C_name && take(&at, "nnrt_name(")) {
+    } else if (inner < 0 && t.kind == C_name && take(&at, "nnrt_name(")) {
       if (!add_name(c, &at, loop)) return false;
-    } else if (alone && loop_number_read(&at, &number)) {
+    } else if (alone && number_is_next(&at, loop, &number)) {
       const CToken after = cursor_peek(&at);
       if (!ctoken_is(&after, ",") && !ctoken_is(&after, ")") && !ctoken_is(&after, "}") &&
           !ctoken_is(&after, "]"))
@@ -226,6 +324,47 @@ static bool read_body(Check *c, LoopText *loop) {
     alone = ctoken_is(&t, "(") || ctoken_is(&t, ",") || ctoken_is(&t, "{") || ctoken_is(&t, "=") ||
             ctoken_is(&t, "[");
   }
+}
+
+// The macro of the place in this iteration.
+static const char *add_macro(Check *c, const LoopText *loop, const LoopPart *part, int64_t value) {
+  const char *name = str_format(c->arena, "%s%" PRId64, part->name, loop->i);
+  MacroPlace *place = arena_one(c->arena, MacroPlace);
+  *place = *part->place;
+  place->number = (LoopNumber){0};
+  place->offset = value;
+  if (!loop->inner && part->number.inner)
+    place->number = (LoopNumber){NUMBER_step, .inner = part->number.inner, .plus = value};
+  table_add(c->names, NAME_macro, name, place);
+  return name;
+}
+
+// Replaces the loops of the text of an iteration by their iterations.
+static bool expand_inner(Check *c, LoopText *loop, CFile *file) {
+  StrBuf text = {.arena = c->arena};
+  Cursor at = {file, file->text, loop->body.line};
+  const char *from = at.at;
+  for (CToken t; (t = cursor_peek(&at)).kind != C_end;) {
+    if (!ctoken_is(&t, "for")) {
+      cursor_next(&at);
+      continue;
+    }
+    LoopText inner;
+    Cursor part;
+    strbuf_add_n(&text, from, (size_t)(t.at - from));
+    if (!inner_open(c, &at, loop, &inner)) return false;
+    while (true) {
+      if (!loop_next(c, &inner, &part)) return false;
+      if (!part.file) break;
+      strbuf_add_n(&text, part.at, (size_t)(part.file->end - part.at));
+    }
+    at = inner.after;
+    from = at.at;
+  }
+  strbuf_add_n(&text, from, (size_t)(file->end - from));
+  file->text = text.at;
+  file->end = text.at + text.n;
+  return true;
 }
 
 bool loop_next(Check *c, LoopText *loop, Cursor *out) {
@@ -242,23 +381,20 @@ bool loop_next(Check *c, LoopText *loop, Cursor *out) {
     strbuf_add_n(text, part->text, (size_t)part->n);
     if (part->kind == PART_text) continue;
     if (!number_value(c, &part->at, loop, &part->number, &value)) return false;
+    bool in_inner = !loop->inner && part->number.inner;
+    if (part->kind == PART_number && in_inner)
+      strbuf_addf(text, "j * %" PRId64 " + ", part->number.inner);
     if (part->kind == PART_number) {
       strbuf_addf(text, "%" PRId64, value);
       continue;
     }
-    // A macro of the place for this iteration.
-    if (value < 0) return mismatch(c, &part->at, "the place is before its memory");
-    const char *name = str_format(c->arena, "%s%" PRId64, part->name, loop->i);
-    MacroPlace *place = arena_one(c->arena, MacroPlace);
-    *place = *part->place;
-    place->number = (LoopNumber){0};
-    place->offset = value;
-    table_add(c->names, NAME_macro, name, place);
-    strbuf_add(text, name);
+    if (value < 0 && !in_inner) return mismatch(c, &part->at, "the place is before its memory");
+    strbuf_add(text, add_macro(c, loop, part, value));
   }
   CFile *file = arena_one(c->arena, CFile);
   *file = (CFile){loop->body.file->path, text->at, text->at + text->n, c->arena};
-  *out = (Cursor){file, text->at, loop->body.line};
+  if (loop->nests && !expand_inner(c, loop, file)) return false;
+  *out = (Cursor){file, file->text, loop->body.line};
   return true;
 }
 

@@ -1,10 +1,11 @@
-"""layers.py LAYERS [SPAN]: a step of so many equal layers, each of a product with its weight, a dropout with its key, and an update.
+"""layers.py LAYERS [SPAN [GROUP]]: a step of so many equal layers, each of a product with its weight, a dropout with its key, and an update.
 
-Keys are cubes; with SPAN they grow by 1, and by more after so many layers."""
+Keys are cubes; with SPAN they grow by 1, and by more after so many layers.  With GROUP a gelu follows so many layers."""
 
 import sys
 
 n = int(sys.argv[1])
+group = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 keys = [i * i * i for i in range(n)]
 if len(sys.argv) > 2:
     span = int(sys.argv[2])
@@ -17,6 +18,9 @@ for i in range(n):
     print(f"  %y{i} = linear {last}, %w{i}  # m.onnx:/layer.{i}/MatMul")
     print(f"  %d{i} = dropout %y{i}, %step, %seed ratio=0.5 key={keys[i]}  # m.onnx:/layer.{i}/Dropout")
     last = f"%d{i}"
+    if group and i % group == group - 1:
+        print(f"  %e{i} = gelu %d{i}  # m.onnx:/group.{i // group}/Gelu")
+        last = f"%e{i}"
 print(f"  %l = sum_squares {last}\n  %one = fill value=1 shape=[] to=f32")
 for i in range(n):
     print(f"  %g{i} = linear_back_w %x, %d{i}  # ? <- gradient m.onnx:/layer.{i}/MatMul")
