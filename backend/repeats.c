@@ -63,7 +63,7 @@ enum {
   FEWEST = 3,       // parts of a loop
   LEAST = 4096,     // bytes that a loop saves
   FOLLOWING = 8,    // lines that candidates compare
-  CANDIDATES = 8,   // lengths of parts
+  CANDIDATES = 16,  // lengths of parts
   MACRO_BYTES = 56, // of a definition
   SPAN_BYTES = 24,  // of a span of a column
   ROW_BYTES = 96,   // of a line of it
@@ -73,6 +73,7 @@ enum {
 // A line without its marks: the text before each number or macro, and after the last.
 typedef struct Form {
   int number;       // equal in lines of one form
+  uint64_t grown;   // hash of the form, and of the growth of its numbers from the last line of it
   int first, holes; // in Lines.value
   int places;       // of holes, those that are macros
 } Form;
@@ -278,26 +279,43 @@ static int64_t saved_bytes(const Lines *l, const Repeat *r) {
   return bytes;
 }
 
-// The lengths of parts that are most frequent among distances between equal sequences of lines.
-static int find_lengths(const Lines *l, int from, int end, int lengths[CANDIDATES]) {
-  Arena *a = l->p->arena;
-  int n = end - from, slots = 1, found = 0;
+// Candidates are the most frequent lengths, and then those with most lines: buckets of many layers
+// are few.
+static int64_t weight(int candidate, int length) {
+  return candidate < CANDIDATES / 2 ? 1 : length;
+}
+
+// Counts the distances between equal sequences of lines: of equal forms, or of `grown`.
+static void count_lengths(const Lines *l, int from, int end, bool grown, int *count) {
+  int n = end - from, slots = 1;
   while (slots < 2 * n)
     slots *= 2;
-  int *last = arena_array(a, int, slots); // by hash of a sequence: 1 + its last begin
-  int *count = arena_array(a, int, n + 1);
+  int *last = arena_array(l->p->arena, int, slots); // by hash of a sequence: 1 + its last begin
   for (int i = from; i + FOLLOWING <= end; i++) {
     uint64_t hash = FNV1A_EMPTY;
-    for (int k = 0; k < FOLLOWING; k++)
-      hash = fnv1a(hash, &l->form[i + k].number, sizeof(int));
+    for (int k = 0; k < FOLLOWING; k++) {
+      const Form *f = &l->form[i + k];
+      uint64_t key = grown ? f->grown : (uint64_t)f->number;
+      hash = fnv1a(hash, &key, sizeof key);
+    }
     int *at = &last[(hash >> 24) & (uint64_t)(slots - 1)];
     if (*at) count[i + 1 - *at]++;
     *at = i + 1;
   }
+}
+
+// The lengths of parts that are frequent among distances between equal sequences of lines.  Rows of
+// equal forms may repeat in their numbers only, such as those of all weights from layer to layer.
+static int find_lengths(const Lines *l, int from, int end, int lengths[CANDIDATES]) {
+  Arena *a = l->p->arena;
+  int n = end - from, found = 0;
+  int *count = arena_array(a, int, n + 1);
+  count_lengths(l, from, end, false, count);
+  count_lengths(l, from, end, true, count);
   for (; found < CANDIDATES; found++) {
     int best = 0;
     for (int d = 1; d <= n; d++)
-      if (count[d] > count[best]) best = d;
+      if (count[d] * weight(found, d) > count[best] * weight(found, best)) best = d;
     if (!best || count[best] < FOLLOWING) break;
     lengths[found] = best;
     count[best] = 0;
@@ -554,6 +572,17 @@ static void fold_list(Program *p, CallList *list) {
   for (int i = 0; i < list->n; i++)
     l.form[i] = read_form(&l, forms, &list->at[i], &n_forms);
   l.form[list->n].first = l.value.n;
+  int *last = arena_array(p->arena, int, n_forms); // by number: 1 + the last line of the form
+  for (int i = 0; i < list->n; i++) {
+    Form *f = &l.form[i];
+    const Form *before = last[f->number] ? &l.form[last[f->number] - 1] : f;
+    f->grown = fnv1a(FNV1A_EMPTY, &f->number, sizeof f->number);
+    for (int h = 0; h < f->holes; h++) {
+      int64_t step = l.value.at[f->first + h] - l.value.at[before->first + h];
+      f->grown = fnv1a(f->grown, &step, sizeof step);
+    }
+    last[f->number] = i + 1;
+  }
   fold_range(&l, 0, list->n, &out);
   *list = out;
 }
