@@ -139,7 +139,14 @@ bool mesh_has(const Mesh *mesh, int device) {
 }
 
 bool mesh_covers(const Mesh *all, const Mesh *mesh) {
-  for (int i = 0; i < mesh->n_devices; i++)
+  int n = all->n_devices, m = mesh->n_devices;
+  if (m > n) return false;
+  if (m && all->sorted && mesh->sorted) {
+    if (mesh->sorted[0] < all->sorted[0] || mesh->sorted[m - 1] > all->sorted[n - 1]) return false;
+    // Most meshes are a run of neighbours.
+    if (all->sorted[n - 1] - all->sorted[0] == n - 1) return true;
+  }
+  for (int i = 0; i < m; i++)
     if (!mesh_has(all, mesh->device[i])) return false;
   return true;
 }
