@@ -67,7 +67,8 @@ typedef struct Span {
 
 typedef struct Started {
   const Op *op;
-  Span operand, result;
+  int result_id;        // of the value
+  Span operand, result; // operand: of one that must not be overwritten
 } Started;
 
 typedef Vec(Span) Spans;
@@ -79,7 +80,7 @@ typedef struct Walk {
   const bool *begin, *update;
   DeferredGroups groups;
   Vec(Started) started;
-  bool *started_by;    // by value id: it is the result of a collective that has started
+  bool *started_by;    // by value id: it is the result of a collective that has not ended
   const Op **read_by;  // by value id: the last op that waited and reads such a result
   Spans reads, writes; // of the op that waits
   const Op **before;
@@ -100,43 +101,56 @@ static bool any_meets(const Spans *spans, Span s) {
   return false;
 }
 
-// Ends the collectives for which `op` waits; NULL: all of them but those of the next step.
-static void end_before(Walk *w, const Op *op) {
-  int left = 0;
+// Sets the spans of the op's operands and results. Returns whether it reads the result of a
+// collective, perhaps through views.
+static bool set_spans(Walk *w, const Op *op) {
+  bool reads = false;
   w->reads.n = w->writes.n = 0;
-  for (int i = 0; op && w->started.n && i < op->n_in; i++) {
+  for (int i = 0; i < op->n_in; i++) {
     int64_t skip;
     const Value *root = view_root(op->in[i].value, &skip);
     vec_push(w->arena, &w->reads, span_of(op->in[i].value));
-    if (w->started_by[root->id]) w->read_by[root->id] = op;
+    if (!w->started_by[root->id]) continue;
+    w->read_by[root->id] = op;
+    reads = true;
   }
-  for (int i = 0; op && w->started.n && i < op->n_out; i++)
+  for (int i = 0; i < op->n_out; i++)
     vec_push(w->arena, &w->writes, span_of(op->out[i]));
+  return reads;
+}
+
+// Ends the collectives for which `op` waits; NULL: all of them but those of the next step.
+static void end_before(Walk *w, const Op *op) {
+  int left = 0;
+  bool reads = op && w->started.n && set_spans(w, op);
   for (int i = 0; i < w->started.n; i++) {
-    Started s = w->started.at[i];
-    // The op reads their results, perhaps through views; most others have no bytes in common with
-    // it.
+    const Started *s = &w->started.at[i];
     bool ends;
     if (!op)
-      ends = !reduce_is_in_flight(s.op);
-    else if (w->read_by[s.op->out[0]->id] == op)
+      ends = !reduce_is_in_flight(s->op);
+    else if (reads && w->read_by[s->result_id] == op)
       ends = true;
-    else
-      ends = (any_meets(&w->reads, s.result) || any_meets(&w->writes, s.result) ||
-              any_meets(&w->writes, s.operand)) &&
-             op_waits_for(&w->meets, op, s.op);
-    if (ends)
-      w->before[s.op->id] = op;
-    else
-      w->started.at[left++] = s;
+    else // most have no bytes in common with it
+      ends = (any_meets(&w->reads, s->result) || any_meets(&w->writes, s->result) ||
+              any_meets(&w->writes, s->operand)) &&
+             op_waits_for(&w->meets, op, s->op);
+    if (ends) {
+      w->before[s->op->id] = op;
+      w->started_by[s->result_id] = false;
+    } else {
+      if (left < i) w->started.at[left] = *s;
+      left++;
+    }
   }
   w->started.n = left;
 }
 
 static void start(Walk *w, const Op *op) {
-  Started s = {op, span_of(op->in[0].value), span_of(op->out[0])};
+  int id = op->out[0]->id;
+  Started s = {.op = op, .result_id = id, .result = span_of(op->out[0])};
+  if (!op_copies_operand(op)) s.operand = span_of(op->in[0].value);
   vec_push(w->arena, &w->started, s);
-  w->started_by[op->out[0]->id] = true;
+  w->started_by[id] = true;
 }
 
 // The deferred ops of the previous step that run before `op` may overwrite operands, too.
