@@ -37,7 +37,8 @@ extern const char all_same[];
 // `kept`, its module is there if it fits, instead of an earlier one.
 void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                     Kept *kept);
-// Appends the candidate, and, if it does not fit, the same in more micro-batches.
+// Appends the candidate, and, if it does not fit, the same in more micro-batches: of a search none,
+// if a plan of another kind fits and the search proves that it lacks memory in the most of them.
 void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
                    Candidate c, Kept *kept);
 
