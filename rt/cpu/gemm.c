@@ -1,100 +1,23 @@
-// Products of matrices: see gemm.h.  The registers of a processor determine the size of a tile, so
-// there is a version for each kind, as in tile.c.
+// Products of matrices: see gemm.h.  The registers of a processor determine the size of a tile:
+// see tile.h.
 
 #include "gemm.h"
 
 #include "kernel.h"
-#include "nnrt_math.h"
+#include "tile.h"
 
 // A thread keeps HELD rows of a packed, in the L2 cache, and COLUMNS columns of b, for the steps of
-// k that a version allows: a panel of b is then in the L1 cache.
+// k that a kind of processor allows: a panel of b is then in the L1 cache.
 enum { HELD = 224, COLUMNS = 1024, MOST_TILE = 14 * 32 };
-
-// The panels that are packed together from rows of memory: this many pieces of a row are read at
-// once.
-enum { PANELS = 16 };
 
 // A 16-bit result of more steps is summed in f32, a block of this size at a time.
 enum { SUM_ROWS = 1024, SUM_COLUMNS = 256 };
-
-// Rows of a or columns of b as lanes, and `steps` elements of each, to be copied to panels of
-// `width` lanes.  With `padded` the last panel has this width, too, by zeros.
-typedef struct Pack {
-  const void *from;
-  int64_t lane, step; // strides, in elements: one of them is 1
-  int64_t lanes, steps, width;
-  int64_t panel; // floats from one panel to the next
-  bool padded;
-} Pack;
-
-typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
-// Four elements of x and y, by their numbers in both.
-#ifdef __clang__
-#define FOUR_OF(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-#else
-typedef int32_t FourIndex __attribute__((vector_size(16)));
-#define FOUR_OF(x, y, ...) __builtin_shuffle(x, y, (FourIndex){__VA_ARGS__})
-#endif
-
-static inline float gemm_element(GemmType type, const void *x, int64_t i) {
-  if (type == GEMM_f32) return ((const float *)x)[i];
-  uint16_t h = ((const uint16_t *)x)[i];
-  return type == GEMM_bf16 ? m_from_bf16(h) : m_from_f16(h);
-}
-
-#define NAME base
-#define TARGET
-#define WIDTH     4
-#define TILE_ROWS 6
-#include "gemm_of.h"
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define NAME      v3
-#define TARGET    __attribute__((target("arch=x86-64-v3")))
-#define WIDTH     8
-#define TILE_ROWS 6
-#include "gemm_of.h"
-
-#define NAME      v4
-#define TARGET    __attribute__((target("arch=x86-64-v4")))
-#define WIDTH     16
-#define TILE_ROWS 14
-#include "gemm_of.h"
-#endif
-
-typedef struct Version {
-  int rows, columns, depth; // of a tile; the most steps of a panel
-  void (*tile)(int rows, int64_t k, const float *a, const float *b, float *y, int64_t y_row,
-               bool add);
-  void (*pack)(GemmType type, const Pack *p, float *to);
-  void (*store)(GemmType type, void *y, const float *sum, int64_t n);
-} Version;
-
-static const Version versions[] = {
-    {6, 8, 256, tile_base, pack_base, store_base},
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-    {6, 16, 256, tile_v3, pack_v3, store_v3},
-    {14, 32, 384, tile_v4, pack_v4, store_v4},
-#endif
-};
-
-static const Version *version(void) {
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-  if (__builtin_cpu_supports("x86-64-v4")) return &versions[2];
-  if (__builtin_cpu_supports("x86-64-v3")) return &versions[1];
-#endif
-  return &versions[0];
-}
-
-bool gemm_is_wide(void) {
-  return sizeof versions / sizeof *versions > 1;
-}
 
 // -- One thread ----------------------------------------------------------------------------------
 
 // Some rows and columns of a product, of one thread.
 typedef struct Block {
-  const Version *v;
+  const TileKind *v;
   const Gemm *g;
   const char *a, *b;
   char *y;
@@ -107,12 +30,8 @@ static int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-static int64_t type_bytes(GemmType t) {
-  return t == GEMM_f32 ? 4 : 2;
-}
-
 // The rows of a panel of a, at most those of a tile: `rows` in even parts.
-static int64_t panel_rows(const Version *v, int64_t rows) {
+static int64_t panel_rows(const TileKind *v, int64_t rows) {
   int64_t panels = (rows + v->rows - 1) / v->rows;
   return panels ? (rows + panels - 1) / panels : 1;
 }
@@ -129,17 +48,17 @@ static void run_tile(const Block *t, int64_t rows, int64_t columns, int64_t step
   // A partial tile goes through memory of a whole one.
   float tile[MOST_TILE] __attribute__((aligned(64)));
   GemmType out = t->g->out;
-  bool whole = columns == t->v->columns;
+  bool whole = columns == t->v->lanes;
   if (sum && whole) {
-    t->v->tile((int)rows, steps, a, b, sum, sum_row, !first);
+    t->v->panels((int)rows, steps, a, b, sum, sum_row, !first);
     if (out == GEMM_f32 || !last) return;
     for (int64_t r = 0; r < rows; r++)
       t->v->store(out, y + r * t->g->n * type_bytes(out), sum + r * sum_row, columns);
     return;
   }
-  t->v->tile((int)rows, steps, a, b, tile, t->v->columns, false);
+  t->v->panels((int)rows, steps, a, b, tile, t->v->lanes, false);
   for (int64_t r = 0; r < rows; r++) {
-    float *of = tile + r * t->v->columns, *to = sum ? sum + r * sum_row : NULL;
+    float *of = tile + r * t->v->lanes, *to = sum ? sum + r * sum_row : NULL;
     for (int64_t j = 0; to && j < columns; j++)
       of[j] = to[j] = first ? of[j] : to[j] + of[j];
     if (out != GEMM_f32 && last) t->v->store(out, y + r * t->g->n * type_bytes(out), of, columns);
@@ -151,7 +70,7 @@ static void run_panels(const Block *t, Part rows, Part columns, Part steps, int6
                        Part summed_rows) {
   const Gemm *g = t->g;
   int64_t depth = steps.to - steps.from, out = type_bytes(g->out);
-  for (int64_t j = columns.from; j < columns.to; j += t->v->columns)
+  for (int64_t j = columns.from; j < columns.to; j += t->v->lanes)
     for (int64_t i = rows.from; i < rows.to; i += panel) {
       char *y = t->y + (i * g->n + j) * out;
       float *sum = (float *)(void *)y;
@@ -160,11 +79,10 @@ static void run_panels(const Block *t, Part rows, Part columns, Part steps, int6
         sum_row = SUM_COLUMNS;
         sum = t->sums ? t->sums + (i - summed_rows.from) * sum_row + j - columns.from : NULL;
       }
-      run_tile(t, least(panel, rows.to - i), least(t->v->columns, columns.to - j), depth,
+      run_tile(t, least(panel, rows.to - i), least(t->v->lanes, columns.to - j), depth,
                t->packed_a + (i - rows.from) / panel * panel_floats(depth, panel),
-               t->packed_b +
-                   (j - columns.from) / t->v->columns * panel_floats(depth, t->v->columns),
-               y, sum, sum_row, steps.from == 0, steps.to == g->k);
+               t->packed_b + (j - columns.from) / t->v->lanes * panel_floats(depth, t->v->lanes), y,
+               sum, sum_row, steps.from == 0, steps.to == g->k);
     }
 }
 
@@ -180,24 +98,24 @@ static void run_block(const Block *t) {
       for (int64_t s = 0; s < slices; s++) {
         Part summed = {top, least(top + high, t->rows.to)};
         Part columns = {j, least(j + wide, t->columns.to)}, steps = part_of(g->k, 4, s, slices);
-        Pack b = {.from = t->b + (j * g->b_column + steps.from * g->b_row) * in,
-                  .lane = g->b_column,
-                  .step = g->b_row,
-                  .lanes = columns.to - j,
-                  .steps = steps.to - steps.from,
-                  .width = t->v->columns,
-                  .panel = panel_floats(steps.to - steps.from, t->v->columns),
-                  .padded = true};
+        TilePack b = {.from = t->b + (j * g->b_column + steps.from * g->b_row) * in,
+                      .lane = g->b_column,
+                      .step = g->b_row,
+                      .lanes = columns.to - j,
+                      .steps = steps.to - steps.from,
+                      .width = t->v->lanes,
+                      .panel = panel_floats(steps.to - steps.from, t->v->lanes),
+                      .padded = true};
         t->v->pack(g->in, &b, t->packed_b);
         for (int64_t i = top; i < summed.to; i += held) {
           Part rows = {i, least(i + held, summed.to)};
-          Pack a = {.from = t->a + (i * g->a_row + steps.from * g->a_column) * in,
-                    .lane = g->a_row,
-                    .step = g->a_column,
-                    .lanes = rows.to - i,
-                    .steps = steps.to - steps.from,
-                    .width = panel,
-                    .panel = panel_floats(steps.to - steps.from, panel)};
+          TilePack a = {.from = t->a + (i * g->a_row + steps.from * g->a_column) * in,
+                        .lane = g->a_row,
+                        .step = g->a_column,
+                        .lanes = rows.to - i,
+                        .steps = steps.to - steps.from,
+                        .width = panel,
+                        .panel = panel_floats(steps.to - steps.from, panel)};
           t->v->pack(g->in, &a, t->packed_a);
           run_panels(t, rows, columns, steps, panel, summed);
         }
@@ -212,16 +130,16 @@ typedef struct Grid {
   int64_t rows, columns;
 } Grid;
 
-static Grid grid_of(const Version *v, const Gemm *g, int64_t threads) {
+static Grid grid_of(const TileKind *v, const Gemm *g, int64_t threads) {
   Grid best = {1, 1};
   double least_work = 0;
   for (int64_t rows = 1; rows <= threads; rows++) {
     if (threads % rows) continue;
     int64_t columns = threads / rows;
     Part r = part_of(g->m, v->rows, rows - 1, rows),
-         c = part_of(g->n, v->columns, columns - 1, columns);
-    double m = (double)(r.to - r.from + v->rows), n = (double)(c.to - c.from + v->columns);
-    double work = m * n / v->columns + (m + n) / 2;
+         c = part_of(g->n, v->lanes, columns - 1, columns);
+    double m = (double)(r.to - r.from + v->rows), n = (double)(c.to - c.from + v->lanes);
+    double work = m * n / v->lanes + (m + n) / 2;
     if (rows > 1 && work >= least_work) continue;
     least_work = work;
     best = (Grid){rows, columns};
@@ -235,7 +153,7 @@ int gemm_run(const Gemm *g, int threads, void *y, const void *a, const void *b) 
     memset(y, 0, (size_t)(g->batch * g->m * g->n * type_bytes(g->out)));
     return NNRT_OK;
   }
-  const Version *v = version();
+  const TileKind *v = tile_kind();
   // Matrices of a batch are parts, too.
   Grid grid =
       g->batch >= threads ? (Grid){1, 1} : grid_of(v, g, (threads + g->batch - 1) / g->batch);
@@ -246,8 +164,7 @@ int gemm_run(const Gemm *g, int threads, void *y, const void *a, const void *b) 
   int64_t depth = least(g->k, v->depth), rows = least(g->m, HELD),
           columns = least(g->n, sums ? SUM_COLUMNS : COLUMNS);
   size_t of_a = round_64((size_t)((rows + 1) * panel_floats(depth, 1)) * 4);
-  size_t of_b =
-      round_64((size_t)((columns / v->columns + 1) * panel_floats(depth, v->columns)) * 4);
+  size_t of_b = round_64((size_t)((columns / v->lanes + 1) * panel_floats(depth, v->lanes)) * 4);
   size_t each = of_a + of_b + (sums ? (size_t)SUM_ROWS * SUM_COLUMNS * 4 : 0);
   char *scratch = kernel_scratch(each * (size_t)threads);
   if (!scratch) return scratch_failed(each * (size_t)threads);
@@ -261,7 +178,7 @@ int gemm_run(const Gemm *g, int threads, void *y, const void *a, const void *b) 
                        .b = (const char *)b + matrix * g->k * g->n * in,
                        .y = (char *)y + matrix * g->m * g->n * type_bytes(g->out),
                        .rows = part_of(g->m, 1, part / grid.columns, grid.rows),
-                       .columns = part_of(g->n, v->columns, part % grid.columns, grid.columns),
+                       .columns = part_of(g->n, v->lanes, part % grid.columns, grid.columns),
                        .packed_a = (float *)(void *)own,
                        .packed_b = (float *)(void *)(own + of_a),
                        .sums = sums ? (float *)(void *)(own + of_a + of_b) : NULL});

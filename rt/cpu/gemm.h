@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum GemmType { GEMM_f32, GEMM_bf16, GEMM_f16 } GemmType;
+#include "tile.h"
 
 // y (batch, m, n) = a (batch, m, k) b (batch, k, n).  y is row-major; the strides of a's and b's
 // rows and columns are in elements, and one of two is 1.
@@ -28,9 +28,6 @@ typedef struct Gemm {
   int64_t a_row, a_column, b_row, b_column;
   GemmType in, out;
 } Gemm;
-
-// Whether it has tiles for the vectors of this processor; clang compiles those of SSE alone.
-bool gemm_is_wide(void);
 
 // Runs with at most `threads` threads, in the rank's scratch.  Returns 0 or a code.
 int gemm_run(const Gemm *g, int threads, void *y, const void *a, const void *b);

@@ -88,7 +88,7 @@ static bool prefers_own(const Gemm *g) {
   enum { NARROW = 48, LONG = 1 << 14 };
   if (g->in != GEMM_f32) return g->in == GEMM_f16 || !dnnl_has(dnnl_cpu_isa_avx512_core_bf16);
   if (g->m < NARROW || g->n < NARROW || g->k < NARROW) return false; // oneDNN has smaller tiles
-  if (!gemm_is_wide()) return false;
+  if (!tile_is_wide()) return false;
   // Distances of rows in memory, in floats.
   int64_t a = g->a_column == 1 ? g->a_row : g->a_column;
   int64_t b = g->b_column == 1 ? g->b_row : g->b_column;

@@ -6,7 +6,7 @@
 //
 // Only pairs (p, q) inside of both maps are summed: on a map of 2 x 2, a filter of 3 x 3 has 16 of
 // them, and 36 with the padding that a loop over all taps multiplies by zeros.  The pairs of each
-// result are listed once, and one call of tap_product computes the sum of all.
+// result are listed once, and one call of tile_product computes the sum of all.
 //
 // For y and dx a thread takes the outputs `lanes` at a time: it packs their weights for all taps,
 // (taps, steps, lanes), which then stay in its L2 cache for all positions, so that all weights are
@@ -17,7 +17,7 @@
 
 #include "taps.h"
 
-#include "tap_product.h"
+#include "tile.h"
 
 enum {
   PANEL = 320 << 10, // bytes of the packed weights of a thread: they stay in an L2 cache of 512 KiB
@@ -32,10 +32,10 @@ typedef struct Taps {
   int64_t batch, group, c, o; // channels of one group
   int64_t taps, x_positions, y_positions;
   bool channels_last;
-  int64_t lanes, rows;  // of tap_product
+  int64_t lanes, rows;  // of a tile
   int64_t n_results;    // positions of y or of x, or taps
   const int64_t *first; // (n_results + 1): result i has the pairs first[i] .. first[i + 1]
-  const TapPair *pair;  // FORWARD: q, t; BACK_X: p, t; BACK_W: p, q
+  const TilePair *pair; // FORWARD: q, t; BACK_X: p, t; BACK_W: p, q
 } Taps;
 
 static void taps_free(NnrtPrep *p) {
@@ -78,15 +78,15 @@ static int64_t position_of_x(const Conv *c, int64_t p, int64_t t) {
 }
 
 // Lists the pairs by result, in the order of taps and positions; `next` counts those of each.
-static void list_pairs(const Taps *s, const Conv *c, int64_t *next, TapPair *pair) {
+static void list_pairs(const Taps *s, const Conv *c, int64_t *next, TilePair *pair) {
   for (int64_t t = 0; t < s->taps; t++)
     for (int64_t p = 0; p < s->y_positions; p++) {
       int64_t q = position_of_x(c, p, t);
       if (q < 0) continue;
       int64_t result = s->direction == FORWARD ? p : s->direction == BACK_X ? q : t;
-      TapPair of = s->direction == FORWARD  ? (TapPair){q, t}
-                   : s->direction == BACK_X ? (TapPair){p, t}
-                                            : (TapPair){p, q};
+      TilePair of = s->direction == FORWARD  ? (TilePair){q, t}
+                    : s->direction == BACK_X ? (TilePair){p, t}
+                                             : (TilePair){p, q};
       if (pair) pair[next[result]] = of;
       next[result]++;
     }
@@ -103,18 +103,18 @@ NnrtPrep *taps_prep(const char *name, const Conv *c, Direction direction) {
             .x_positions = product(c->x + 2, c->ndim - 2),
             .y_positions = product(c->y + 2, c->ndim - 2),
             .channels_last = c->channels_last,
-            .lanes = tap_lanes(),
-            .rows = tap_rows()};
+            .lanes = tile_kind()->lanes,
+            .rows = tile_kind()->rows};
   s.n_results = direction == FORWARD ? s.y_positions : direction == BACK_X ? s.x_positions : s.taps;
   // One block: the struct, the pairs, of which there is at most one per tap and position of y, the
   // starts of the results, and a place for each result's next pair.
   size_t pairs = (size_t)(s.taps * s.y_positions), results = (size_t)s.n_results + 1;
-  Taps *all = malloc(sizeof s + pairs * sizeof(TapPair) + 2 * results * sizeof(int64_t));
+  Taps *all = malloc(sizeof s + pairs * sizeof(TilePair) + 2 * results * sizeof(int64_t));
   if (!all) {
     nnrt_error(NNRT_MEMORY, "%s: no memory", name);
     return NULL;
   }
-  TapPair *pair = (TapPair *)(all + 1);
+  TilePair *pair = (TilePair *)(all + 1);
   int64_t *first = (int64_t *)(pair + pairs), *next = first + results;
   s.pair = pair;
   s.first = first;
@@ -300,18 +300,21 @@ static void data_block(const Taps *s, const Data *d, float *out, const float *ro
     for (int64_t p = positions.from; p < positions.to; p++)
       for (int64_t j = 0; j < row_blocks; j++) {
         Part r = part_of(s->batch, 1, j, row_blocks);
-        tap_product(&(TapProduct){.c = out + (p * s->batch + r.from) * s->lanes,
-                                  .a = rows + r.from * row + g * d->in + k.from,
-                                  .a_matrix = s->batch * row,
-                                  .a_row = row,
-                                  .a_step = 1,
-                                  .b = panel,
-                                  .b_matrix = matrix_of(steps, s->lanes),
-                                  .pair = s->pair + s->first[p],
-                                  .pairs = s->first[p + 1] - s->first[p],
-                                  .rows = r.to - r.from,
-                                  .steps = steps,
-                                  .add = i > 0});
+        tile_product(&(TileProduct){.c = out + (p * s->batch + r.from) * s->lanes,
+                                    .c_row = s->lanes,
+                                    .a = rows + r.from * row + g * d->in + k.from,
+                                    .a_matrix = s->batch * row,
+                                    .a_row = row,
+                                    .a_step = 1,
+                                    .b = panel,
+                                    .b_row = s->lanes,
+                                    .b_matrix = matrix_of(steps, s->lanes),
+                                    .pair = s->pair + s->first[p],
+                                    .pairs = s->first[p + 1] - s->first[p],
+                                    .rows = r.to - r.from,
+                                    .lanes = s->lanes,
+                                    .steps = steps,
+                                    .add = i > 0});
       }
   }
 }
@@ -377,17 +380,20 @@ static void weights_block(const Taps *s, float *dw, const float *rows, const flo
     for (int64_t i = 0; i < n * s->taps; i += LINE)
       __builtin_prefetch(dw + ((g * s->o + o.from + r) * s->c + c) * s->taps + i, 1);
   for (int64_t t = 0; t < s->taps; t++)
-    tap_product(&(TapProduct){.c = tile + t * n_rows * s->lanes,
-                              .a = rows + g * s->o + o.from,
-                              .a_matrix = s->batch * row,
-                              .a_row = 1,
-                              .a_step = row,
-                              .b = panel,
-                              .b_matrix = s->batch * s->lanes,
-                              .pair = s->pair + s->first[t],
-                              .pairs = s->first[t + 1] - s->first[t],
-                              .rows = n_rows,
-                              .steps = s->batch});
+    tile_product(&(TileProduct){.c = tile + t * n_rows * s->lanes,
+                                .c_row = s->lanes,
+                                .a = rows + g * s->o + o.from,
+                                .a_matrix = s->batch * row,
+                                .a_row = 1,
+                                .a_step = row,
+                                .b = panel,
+                                .b_row = s->lanes,
+                                .b_matrix = s->batch * s->lanes,
+                                .pair = s->pair + s->first[t],
+                                .pairs = s->first[t + 1] - s->first[t],
+                                .rows = n_rows,
+                                .lanes = s->lanes,
+                                .steps = s->batch});
   for (int64_t r = 0; r < n_rows; r++)
     transpose(dw + ((g * s->o + o.from + r) * s->c + c) * s->taps, s->taps, tile + r * s->lanes,
               n_rows * s->lanes, s->taps, n);

@@ -1,39 +1,42 @@
-// Products of small tiles: see tile.h.  The number of registers determines the number of rows per
-// block, so there is a version per kind of processor rather than clones of one.
+// The versions of the products of tiles: see tile.h.
 
 #include "tile.h"
 
 #include "kernel.h"
+#include "nnrt_math.h"
 
-#define NAME base
-#define TARGET
-#define WIDTH 4
-#define BLOCK 6
-#include "tile_of.h"
+// The panels that are packed together from rows of memory: this many pieces of a row are read at
+// once.
+enum { PANELS = 16 };
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define NAME   v3
-#define TARGET __attribute__((target("arch=x86-64-v3")))
-#define WIDTH  8
-#define BLOCK  6
-#include "tile_of.h"
-
-#define NAME   v4
-#define TARGET __attribute__((target("arch=x86-64-v4")))
-#define WIDTH  16
-#define BLOCK  12
-#include "tile_of.h"
-
-void tile_product(const TileProduct *p) {
-  if (__builtin_cpu_supports("x86-64-v4"))
-    product_v4(p);
-  else if (__builtin_cpu_supports("x86-64-v3"))
-    product_v3(p);
-  else
-    product_base(p);
-}
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+// Four elements of x and y, by their numbers in both.
+#ifdef __clang__
+#define FOUR_OF(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
 #else
-void tile_product(const TileProduct *p) {
-  product_base(p);
-}
+typedef int32_t FourIndex __attribute__((vector_size(16)));
+#define FOUR_OF(x, y, ...) __builtin_shuffle(x, y, (FourIndex){__VA_ARGS__})
 #endif
+
+static inline float element_at(GemmType type, const void *x, int64_t i) {
+  if (type == GEMM_f32) return ((const float *)x)[i];
+  uint16_t h = ((const uint16_t *)x)[i];
+  return type == GEMM_bf16 ? m_from_bf16(h) : m_from_f16(h);
+}
+
+#define KIND_FILE "tile_of.h"
+#include "kinds.h"
+
+static const TileKind *const kinds[] = KIND_LIST(&kind);
+
+const TileKind *tile_kind(void) {
+  return kinds[kind_here()];
+}
+
+bool tile_is_wide(void) {
+  return sizeof kinds / sizeof *kinds > 1;
+}
+
+void tile_product(const TileProduct *p) {
+  tile_kind()->product(p);
+}

@@ -1,61 +1,268 @@
-// The product of tiles for one kind of processor, for tile.c: NAME, TARGET, vectors of WIDTH
-// floats, and BLOCK rows whose sums (2 vectors each) stay in registers.
+// The products of tiles, packing and rounding for one kind of processor, for tile.c: see kinds.h.
 
-#define PASTE_(a, b) a##_##b
-#define PASTE(a, b)  PASTE_(a, b)
-#define VEC          PASTE(vec, NAME)
-#define ROWS_OF      PASTE(rows, NAME)
+#define VEC  KIND(vec)
+#define WORD KIND(word)
+#define HALF KIND(half)
 
 typedef float VEC __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef uint32_t WORD __attribute__((vector_size(4 * WIDTH)));
+typedef uint16_t HALF __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
 
-// Computes `n` rows, a constant, of 2 * WIDTH lanes.  Three rows of `a` share an address register,
-// by the processor's scaled index.
-TARGET static inline __attribute__((always_inline)) void
-ROWS_OF(const int n, float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_step,
-        const float *b, int64_t b_row, int64_t steps, bool add) {
-  VEC sum[BLOCK][2];
-  const float *group[(BLOCK + 2) / 3];
+// sum (n, vectors) += a b, with n and vectors constants.  Of a packed matrix a the elements of a
+// step are side by side.  Else three rows of a share an address register, by the processor's scaled
+// index.
+KIND_INLINE void KIND(add_product)(const int n, const int vectors, const bool packed,
+                                   VEC sum[ROWS][2], const float *a, int64_t a_row, int64_t a_step,
+                                   const float *b, int64_t b_row, int64_t steps) {
+  const float *group[(ROWS + 2) / 3];
   for (int i = 0; i < (n + 2) / 3; i++)
     group[i] = a + 3 * i * a_row;
-  for (int r = 0; r < n; r++) {
-    sum[r][0] = add ? *(VEC *)(c + r * c_row) : (VEC){0};
-    sum[r][1] = add ? *(VEC *)(c + r * c_row + WIDTH) : (VEC){0};
-  }
-  for (int64_t k = 0; k < steps; k++) {
-    VEC b0 = *(const VEC *)(b + k * b_row), b1 = *(const VEC *)(b + k * b_row + WIDTH);
+  for (int64_t k = 0; k < steps; k++, a += a_step, b += b_row) {
+    VEC b0 = *(const VEC *)b, b1 = vectors > 1 ? *(const VEC *)(b + WIDTH) : b0;
+#pragma GCC unroll 16
     for (int r = 0; r < n; r++) {
-      float s = group[r / 3][r % 3 * a_row];
+      float s = packed ? a[r] : group[r / 3][r % 3 * a_row];
       sum[r][0] += s * b0;
-      sum[r][1] += s * b1;
+      if (vectors > 1) sum[r][1] += s * b1;
     }
     for (int i = 0; i < (n + 2) / 3; i++)
       group[i] += a_step;
   }
+}
+
+// y (n, 2 * WIDTH) (+)= a b, with packed a (k, n) and b (k, 2 * WIDTH)
+KIND_INLINE void KIND(panels_of)(const int n, int64_t k, const float *a, const float *b, float *y,
+                                 int64_t y_row, bool add) {
+  VEC sum[ROWS][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < n; r++)
+    sum[r][0] = sum[r][1] = (VEC){0};
+#pragma GCC unroll 16
   for (int r = 0; r < n; r++) {
-    *(VEC *)(c + r * c_row) = sum[r][0];
-    *(VEC *)(c + r * c_row + WIDTH) = sum[r][1];
+    __builtin_prefetch(y + r * y_row, 1);
+    __builtin_prefetch(y + r * y_row + 2 * WIDTH - 1, 1);
+  }
+  KIND(add_product)(n, 2, true, sum, a, 1, n, b, 2 * WIDTH, k);
+#pragma GCC unroll 16
+  for (int r = 0; r < n; r++) {
+    VEC *to = (VEC *)(y + r * y_row), *next = (VEC *)(y + r * y_row + WIDTH);
+    if (add) {
+      sum[r][0] += *to;
+      sum[r][1] += *next;
+    }
+    *to = sum[r][0];
+    *next = sum[r][1];
   }
 }
 
-TARGET static void PASTE(product, NAME)(const TileProduct *p) {
+// n rows of some vectors of a TileProduct, from those of c, a and b on.
+KIND_INLINE void KIND(rows_of)(const int n, const int vectors, const TileProduct *p, float *c,
+                               const float *a, const float *b) {
+  VEC sum[ROWS][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < n; r++)
+    for (int i = 0; i < vectors; i++)
+      sum[r][i] = p->add ? *(VEC *)(c + r * p->c_row + i * WIDTH) : (VEC){0};
+  if (!p->pair)
+    KIND(add_product)(n, vectors, false, sum, a, p->a_row, p->a_step, b, p->b_row, p->steps);
+  for (int64_t i = 0; i < p->pairs; i++)
+    KIND(add_product)
+    (n, vectors, false, sum, a + p->pair[i].a * p->a_matrix, p->a_row, p->a_step,
+     b + p->pair[i].b * p->b_matrix, p->b_row, p->steps);
+#pragma GCC unroll 16
+  for (int r = 0; r < n; r++)
+    for (int i = 0; i < vectors; i++)
+      *(VEC *)(c + r * p->c_row + i * WIDTH) = sum[r][i];
+}
+
+// The rows of a tile are constants.
+#if ROWS > 6
+#define EACH_N(CASE)                                                                               \
+  CASE(1)                                                                                          \
+  CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)       \
+      CASE(13) CASE(14)
+#else
+#define EACH_N(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#endif
+
+#define CASE(n)                                                                                    \
+  case n: KIND(panels_of)(n, k, a, b, y, y_row, add); break;
+TARGET static void KIND(panels)(int rows, int64_t k, const float *a, const float *b, float *y,
+                                int64_t y_row, bool add) {
+  switch (rows) { EACH_N(CASE) }
+}
+#undef CASE
+
+#define CASE(n)                                                                                    \
+  case n: KIND(rows_of)(n, 2, p, c, a, b); break;
+TARGET static void KIND(rows)(int rows, const TileProduct *p, float *c, const float *a,
+                              const float *b) {
+  switch (rows) { EACH_N(CASE) }
+}
+#undef CASE
+
+#define CASE(n)                                                                                    \
+  case n: KIND(rows_of)(n, 1, p, c, a, b); break;
+TARGET static void KIND(rows_of_one)(int rows, const TileProduct *p, float *c, const float *a,
+                                     const float *b) {
+  switch (rows) { EACH_N(CASE) }
+}
+#undef CASE
+#undef EACH_N
+
+TARGET static void KIND(product)(const TileProduct *p) {
+  // Tiles of about equal numbers of rows: fewer than four do not hide the latency of the sums.
+  int64_t tiles = (p->rows + ROWS - 1) / ROWS;
+  int64_t rows = tiles ? p->rows / tiles : 0, longer = p->rows - tiles * rows;
   for (int64_t l = 0; l < p->lanes; l += 2 * WIDTH) {
     float *c = p->c + l;
-    const float *a = p->a, *b = p->b + l;
-    int64_t left = p->rows;
-    for (; left >= BLOCK; left -= BLOCK, c += BLOCK * p->c_row, a += BLOCK * p->a_row)
-      ROWS_OF(BLOCK, c, p->c_row, a, p->a_row, p->a_step, b, p->b_row, p->steps, p->add);
-    for (; left >= 4; left -= 4, c += 4 * p->c_row, a += 4 * p->a_row)
-      ROWS_OF(4, c, p->c_row, a, p->a_row, p->a_step, b, p->b_row, p->steps, p->add);
-    for (; left > 0; left--, c += p->c_row, a += p->a_row)
-      ROWS_OF(1, c, p->c_row, a, p->a_row, p->a_step, b, p->b_row, p->steps, p->add);
+    const float *a = p->a;
+    for (int64_t i = 0; i < tiles; i++) {
+      int n = (int)rows + (i < longer);
+      if (p->lanes - l >= 2 * WIDTH)
+        KIND(rows)(n, p, c, a, p->b + l);
+      else
+        KIND(rows_of_one)(n, p, c, a, p->b + l);
+      c += n * p->c_row;
+      a += n * p->a_row;
+    }
   }
 }
 
-#undef PASTE_
-#undef PASTE
+// -- Packing -----------------------------------------------------------------------------------
+
+// Four elements from number `i` on.
+KIND_INLINE Four KIND(load)(const GemmType type, const void *x, int64_t i) {
+  if (type == GEMM_f32) return *(const Four *)((const float *)x + i);
+  const uint16_t *from = (const uint16_t *)x + i;
+  Four y;
+  for (int j = 0; j < 4; j++)
+    y[j] = type == GEMM_bf16 ? m_from_bf16(from[j]) : m_from_f16(from[j]);
+  return y;
+}
+
+// A vector of elements from number `i` on.
+KIND_INLINE VEC KIND(load_vec)(const GemmType type, const void *x, int64_t i) {
+  if (type == GEMM_f32) return *(const VEC *)((const float *)x + i);
+  const uint16_t *from = (const uint16_t *)x + i;
+  if (type == GEMM_bf16) return (VEC)(__builtin_convertvector(*(const HALF *)from, WORD) << 16);
+  VEC y;
+  for (int j = 0; j < WIDTH; j++)
+    y[j] = m_from_f16(from[j]);
+  return y;
+}
+
+// Lanes side by side in memory: each step is a run of them.  Panels are packed together, up to
+// PANELS of them, to read more of a row at once.
+KIND_INLINE void KIND(copy_steps)(const GemmType type, const int vectors, const TilePack *p,
+                                  float *to) {
+  for (int64_t l = 0; l < p->lanes; l += PANELS * p->width)
+    for (int64_t s = 0; s < p->steps; s++) {
+      int64_t end = l + PANELS * p->width < p->lanes ? l + PANELS * p->width : p->lanes;
+      for (int64_t j = l; j < end; j += p->width) {
+        int64_t n = p->lanes - j < p->width ? p->lanes - j : p->width;
+        int64_t stride = p->padded ? p->width : n, from = j + s * p->step;
+        float *at = to + j / p->width * p->panel + s * stride;
+        // Whole vectors also write elements of the next step, which follows.
+        if (p->width <= vectors * WIDTH && j + vectors * WIDTH <= p->lanes &&
+            (s < p->steps - 1 || n == vectors * WIDTH)) {
+#pragma GCC unroll 2
+          for (int i = 0; i < vectors; i++)
+            *(VEC *)(at + i * WIDTH) = KIND(load_vec)(type, p->from, from + i * WIDTH);
+          continue;
+        }
+        for (int64_t i = 0; i < n; i++)
+          at[i] = element_at(type, p->from, from + i);
+        for (int64_t i = n; i < stride; i++)
+          at[i] = 0;
+      }
+    }
+}
+
+// Four lanes, each of which has its steps side by side in memory.
+KIND_INLINE void KIND(transpose_lanes)(const GemmType type, const TilePack *p, int64_t lane,
+                                       float *at, int64_t stride) {
+  int64_t s = 0, from = lane * p->lane;
+  for (; s + 4 <= p->steps; s += 4, at += 4 * stride) {
+    Four x0 = KIND(load)(type, p->from, from + s),
+         x1 = KIND(load)(type, p->from, from + p->lane + s);
+    Four x2 = KIND(load)(type, p->from, from + 2 * p->lane + s);
+    Four x3 = KIND(load)(type, p->from, from + 3 * p->lane + s);
+    Four low0 = FOUR_OF(x0, x1, 0, 4, 1, 5);
+    Four low1 = FOUR_OF(x2, x3, 0, 4, 1, 5);
+    Four high0 = FOUR_OF(x0, x1, 2, 6, 3, 7);
+    Four high1 = FOUR_OF(x2, x3, 2, 6, 3, 7);
+    *(Four *)at = FOUR_OF(low0, low1, 0, 1, 4, 5);
+    *(Four *)(at + stride) = FOUR_OF(low0, low1, 2, 3, 6, 7);
+    *(Four *)(at + 2 * stride) = FOUR_OF(high0, high1, 0, 1, 4, 5);
+    *(Four *)(at + 3 * stride) = FOUR_OF(high0, high1, 2, 3, 6, 7);
+  }
+  for (; s < p->steps; s++, at += stride)
+    for (int j = 0; j < 4; j++)
+      at[j] = element_at(type, p->from, from + j * p->lane + s);
+}
+
+KIND_INLINE void KIND(pack_of)(const GemmType type, const TilePack *p, float *to) {
+  if (p->lane == 1) {
+    if (p->padded)
+      KIND(copy_steps)(type, 2, p, to);
+    else
+      KIND(copy_steps)(type, (ROWS + WIDTH - 1) / WIDTH, p, to);
+    return;
+  }
+  for (int64_t l = 0; l < p->lanes; l += p->width) {
+    int64_t n = p->lanes - l < p->width ? p->lanes - l : p->width;
+    int64_t stride = p->padded ? p->width : n;
+    float *at = to + l / p->width * p->panel;
+    if (n < stride) memset(at, 0, (size_t)(p->steps * stride) * sizeof *at);
+    for (int64_t j = 0; j < n - 3; j += 4)
+      KIND(transpose_lanes)(type, p, l + j, at + j, stride);
+    if (n >= 4 && n % 4) KIND(transpose_lanes)(type, p, l + n - 4, at + n - 4, stride);
+    for (int64_t j = 0; n < 4 && j < n; j++)
+      for (int64_t s = 0; s < p->steps; s++)
+        at[s * stride + j] = element_at(type, p->from, (l + j) * p->lane + s);
+  }
+}
+
+TARGET static void KIND(pack)(GemmType type, const TilePack *p, float *to) {
+  switch (type) {
+  case GEMM_f32: KIND(pack_of)(GEMM_f32, p, to); break;
+  case GEMM_bf16: KIND(pack_of)(GEMM_bf16, p, to); break;
+  case GEMM_f16: KIND(pack_of)(GEMM_f16, p, to); break;
+  }
+}
+
+// -- Results -----------------------------------------------------------------------------------
+
+// Rows of sums as elements of y.
+KIND_INLINE void KIND(store_of)(const GemmType type, void *y, const float *sum, int64_t n) {
+  uint16_t *narrow = y;
+  for (int64_t i = 0; i < n; i++)
+    if (type == GEMM_f32)
+      ((float *)y)[i] = sum[i];
+    else
+      narrow[i] =
+          type == GEMM_bf16 ? m_bits_bf16(m_round_bf16(sum[i])) : m_bits_f16(m_round_f16(sum[i]));
+}
+
+TARGET static void KIND(store)(GemmType type, void *y, const float *sum, int64_t n) {
+  switch (type) {
+  case GEMM_f32: KIND(store_of)(GEMM_f32, y, sum, n); break;
+  case GEMM_bf16: KIND(store_of)(GEMM_bf16, y, sum, n); break;
+  case GEMM_f16: KIND(store_of)(GEMM_f16, y, sum, n); break;
+  }
+}
+
+static const TileKind KIND(kind) = {
+    .rows = ROWS,
+    .lanes = 2 * WIDTH,
+    .depth = WIDTH < 16 ? 256 : 384,
+    .product = KIND(product),
+    .panels = KIND(panels),
+    .pack = KIND(pack),
+    .store = KIND(store),
+};
+
 #undef VEC
-#undef ROWS_OF
-#undef NAME
-#undef TARGET
-#undef WIDTH
-#undef BLOCK
+#undef WORD
+#undef HALF
