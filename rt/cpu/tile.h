@@ -18,6 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "nnrt_math.h"
+
 // Lanes are a multiple of TILE_UNIT.  TILE_LANES is a multiple of the lanes of each version's tile.
 enum { TILE_UNIT = 16, TILE_LANES = 32 };
 
@@ -64,6 +66,8 @@ typedef struct TileKind {
   void (*pack)(GemmType type, const TilePack *p, float *to);
   // n elements of y = sum, rounded
   void (*store)(GemmType type, void *y, const float *sum, int64_t n);
+  // n elements of y = x
+  void (*load)(GemmType type, float *y, const void *x, int64_t n);
 } TileKind;
 
 // The version for the instruction set in use.
@@ -76,6 +80,12 @@ void tile_product(const TileProduct *p);
 
 static inline int64_t type_bytes(GemmType t) {
   return t == GEMM_f32 ? 4 : 2;
+}
+
+static inline float element_at(GemmType type, const void *x, int64_t i) {
+  if (type == GEMM_f32) return ((const float *)x)[i];
+  uint16_t h = ((const uint16_t *)x)[i];
+  return type == GEMM_bf16 ? m_from_bf16(h) : m_from_f16(h);
 }
 
 #endif

@@ -67,8 +67,8 @@ KIND_INLINE void KIND(rows_of)(const int n, const int vectors, const TileProduct
     KIND(add_product)(n, vectors, false, sum, a, p->a_row, p->a_step, b, p->b_row, p->steps);
   for (int64_t i = 0; i < p->pairs; i++)
     KIND(add_product)
-    (n, vectors, false, sum, a + p->pair[i].a * p->a_matrix, p->a_row, p->a_step,
-     b + p->pair[i].b * p->b_matrix, p->b_row, p->steps);
+  (n, vectors, false, sum, a + p->pair[i].a * p->a_matrix, p->a_row, p->a_step,
+   b + p->pair[i].b * p->b_matrix, p->b_row, p->steps);
 #pragma GCC unroll 16
   for (int r = 0; r < n; r++)
     for (int i = 0; i < vectors; i++)
@@ -79,8 +79,9 @@ KIND_INLINE void KIND(rows_of)(const int n, const int vectors, const TileProduct
 #if ROWS > 6
 #define EACH_N(CASE)                                                                               \
   CASE(1)                                                                                          \
-  CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)       \
-      CASE(13) CASE(14)
+  CASE(2)                                                                                          \
+  CASE(3)                                                                                          \
+  CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
 #else
 #define EACH_N(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #endif
@@ -131,16 +132,6 @@ TARGET static void KIND(product)(const TileProduct *p) {
 
 // -- Packing -----------------------------------------------------------------------------------
 
-// Four elements from number `i` on.
-KIND_INLINE Four KIND(load)(const GemmType type, const void *x, int64_t i) {
-  if (type == GEMM_f32) return *(const Four *)((const float *)x + i);
-  const uint16_t *from = (const uint16_t *)x + i;
-  Four y;
-  for (int j = 0; j < 4; j++)
-    y[j] = type == GEMM_bf16 ? m_from_bf16(from[j]) : m_from_f16(from[j]);
-  return y;
-}
-
 // A vector of elements from number `i` on.
 KIND_INLINE VEC KIND(load_vec)(const GemmType type, const void *x, int64_t i) {
   if (type == GEMM_f32) return *(const VEC *)((const float *)x + i);
@@ -179,28 +170,58 @@ KIND_INLINE void KIND(copy_steps)(const GemmType type, const int vectors, const 
     }
 }
 
-// Four lanes, each of which has its steps side by side in memory.
+// Four numbers of x and y in each four lanes: those of y begin at 4.
+#define IN_FOUR(i, four) ((i) < 4 ? (i) + 4 * (four) : (i)-4 + WIDTH + 4 * (four))
+#define FOUR_AT(a, b, c, d, four)                                                                  \
+  IN_FOUR(a, four), IN_FOUR(b, four), IN_FOUR(c, four), IN_FOUR(d, four)
+#if WIDTH == 4
+#define EACH_FOUR(x, y, ...) __builtin_shufflevector(x, y, FOUR_AT(__VA_ARGS__, 0))
+#elif WIDTH == 8
+#define EACH_FOUR(x, y, ...)                                                                       \
+  __builtin_shufflevector(x, y, FOUR_AT(__VA_ARGS__, 0), FOUR_AT(__VA_ARGS__, 1))
+#else
+#define EACH_FOUR(x, y, ...)                                                                       \
+  __builtin_shufflevector(x, y, FOUR_AT(__VA_ARGS__, 0), FOUR_AT(__VA_ARGS__, 1),                  \
+                          FOUR_AT(__VA_ARGS__, 2), FOUR_AT(__VA_ARGS__, 3))
+#endif
+
+// Stores four lanes of some steps: those of step 4 i + first are four i of y.
+KIND_INLINE void KIND(store_fours)(float *at, int64_t stride, VEC y) {
+  *(Four *)at = __builtin_shufflevector(y, y, 0, 1, 2, 3);
+  (void)stride;
+#if WIDTH >= 8
+  *(Four *)(at + 4 * stride) = __builtin_shufflevector(y, y, 4, 5, 6, 7);
+#endif
+#if WIDTH >= 16
+  *(Four *)(at + 8 * stride) = __builtin_shufflevector(y, y, 8, 9, 10, 11);
+  *(Four *)(at + 12 * stride) = __builtin_shufflevector(y, y, 12, 13, 14, 15);
+#endif
+}
+
+// Four lanes, each of which has its steps side by side in memory: a vector of steps of each at a
+// time.
 KIND_INLINE void KIND(transpose_lanes)(const GemmType type, const TilePack *p, int64_t lane,
                                        float *at, int64_t stride) {
   int64_t s = 0, from = lane * p->lane;
-  for (; s + 4 <= p->steps; s += 4, at += 4 * stride) {
-    Four x0 = KIND(load)(type, p->from, from + s),
-         x1 = KIND(load)(type, p->from, from + p->lane + s);
-    Four x2 = KIND(load)(type, p->from, from + 2 * p->lane + s);
-    Four x3 = KIND(load)(type, p->from, from + 3 * p->lane + s);
-    Four low0 = FOUR_OF(x0, x1, 0, 4, 1, 5);
-    Four low1 = FOUR_OF(x2, x3, 0, 4, 1, 5);
-    Four high0 = FOUR_OF(x0, x1, 2, 6, 3, 7);
-    Four high1 = FOUR_OF(x2, x3, 2, 6, 3, 7);
-    *(Four *)at = FOUR_OF(low0, low1, 0, 1, 4, 5);
-    *(Four *)(at + stride) = FOUR_OF(low0, low1, 2, 3, 6, 7);
-    *(Four *)(at + 2 * stride) = FOUR_OF(high0, high1, 0, 1, 4, 5);
-    *(Four *)(at + 3 * stride) = FOUR_OF(high0, high1, 2, 3, 6, 7);
+  for (; s + WIDTH <= p->steps; s += WIDTH, at += WIDTH * stride) {
+    VEC x0 = KIND(load_vec)(type, p->from, from + s);
+    VEC x1 = KIND(load_vec)(type, p->from, from + p->lane + s);
+    VEC x2 = KIND(load_vec)(type, p->from, from + 2 * p->lane + s);
+    VEC x3 = KIND(load_vec)(type, p->from, from + 3 * p->lane + s);
+    VEC low0 = EACH_FOUR(x0, x1, 0, 4, 1, 5), low1 = EACH_FOUR(x2, x3, 0, 4, 1, 5);
+    VEC high0 = EACH_FOUR(x0, x1, 2, 6, 3, 7), high1 = EACH_FOUR(x2, x3, 2, 6, 3, 7);
+    KIND(store_fours)(at, stride, EACH_FOUR(low0, low1, 0, 1, 4, 5));
+    KIND(store_fours)(at + stride, stride, EACH_FOUR(low0, low1, 2, 3, 6, 7));
+    KIND(store_fours)(at + 2 * stride, stride, EACH_FOUR(high0, high1, 0, 1, 4, 5));
+    KIND(store_fours)(at + 3 * stride, stride, EACH_FOUR(high0, high1, 2, 3, 6, 7));
   }
   for (; s < p->steps; s++, at += stride)
     for (int j = 0; j < 4; j++)
       at[j] = element_at(type, p->from, from + j * p->lane + s);
 }
+#undef IN_FOUR
+#undef FOUR_AT
+#undef EACH_FOUR
 
 KIND_INLINE void KIND(pack_of)(const GemmType type, const TilePack *p, float *to) {
   if (p->lane == 1) {
@@ -232,7 +253,7 @@ TARGET static void KIND(pack)(GemmType type, const TilePack *p, float *to) {
   }
 }
 
-// -- Results -----------------------------------------------------------------------------------
+// -- Rows --------------------------------------------------------------------------------------
 
 // Rows of sums as elements of y.
 KIND_INLINE void KIND(store_of)(const GemmType type, void *y, const float *sum, int64_t n) {
@@ -253,6 +274,23 @@ TARGET static void KIND(store)(GemmType type, void *y, const float *sum, int64_t
   }
 }
 
+// Elements as floats.
+KIND_INLINE void KIND(load_of)(const GemmType type, float *y, const void *x, int64_t n) {
+  int64_t i = 0;
+  for (; i + WIDTH <= n; i += WIDTH)
+    *(VEC *)(y + i) = KIND(load_vec)(type, x, i);
+  for (; i < n; i++)
+    y[i] = element_at(type, x, i);
+}
+
+TARGET static void KIND(load_row)(GemmType type, float *y, const void *x, int64_t n) {
+  switch (type) {
+  case GEMM_f32: KIND(load_of)(GEMM_f32, y, x, n); break;
+  case GEMM_bf16: KIND(load_of)(GEMM_bf16, y, x, n); break;
+  case GEMM_f16: KIND(load_of)(GEMM_f16, y, x, n); break;
+  }
+}
+
 static const TileKind KIND(kind) = {
     .rows = ROWS,
     .lanes = 2 * WIDTH,
@@ -261,6 +299,7 @@ static const TileKind KIND(kind) = {
     .panels = KIND(panels),
     .pack = KIND(pack),
     .store = KIND(store),
+    .load = KIND(load_row),
 };
 
 #undef VEC

@@ -1,6 +1,11 @@
 // Attention and its gradient against naive loops: sizes that end within blocks and tiles, masks
-// that broadcast in every way, shared heads, more threads than heads; and the same bits every time.
+// that broadcast in every way, shared heads, more threads than heads; the same bits every time and
+// for every number of threads; and NaN, which stays.
+//
+// NNRT_MAX_ISA chooses the version of the kernel.
 
+#include "cpu/tile.h"
+#include "device.h"
 #include "kernels.h"
 
 typedef struct Case {
@@ -21,6 +26,12 @@ static const Case cases[] = {
     {2, 2, 1, 31, 64, 12, 16, false, false, true, {0, 1, 1, 0}},
     {1, 2, 2, 129, 257, 64, 64, true, false, true, {0, 0, 1, 1}},
     {1, 1, 1, 200, 200, 64, 64, true, false, false, {0}},
+    {2, 2, 1, 100, 300, 80, 48, false, true, false, {0}}, // tiles of half the width
+    {1, 4, 4, 90, 700, 128, 96, true, true, false, {0}},  // several ranges of keys
+    {1, 2, 1, 65, 1100, 24, 40, false, false, true, {0, 0, 1, 0}},
+    {1, 1, 1, 1, 600, 64, 64, true, true, true, {0}},
+    {1, 1, 1, 130, 130, 1, 1, false, true, true, {0, 0, 0, 1}},
+    {1, 16, 1, 96, 96, 64, 64, true, true, false, {0}}, // rows 4 KiB apart
 };
 
 // Returns the index of element (b, h, i, c) of a tensor with `heads` heads of `rows` rows of n.
@@ -36,13 +47,47 @@ static int64_t mask_at(const Case *c, int64_t b, int64_t h, int64_t i, int64_t j
   return place;
 }
 
+// Elements of one type, and their values.
+typedef struct Tensor {
+  void *at;
+  int64_t n;
+  float *value;
+} Tensor;
+
+static void put(GemmType type, void *x, int64_t i, float value) {
+  if (type == GEMM_f32)
+    ((float *)x)[i] = value;
+  else
+    ((uint16_t *)x)[i] = type == GEMM_bf16 ? m_to_bf16(value) : m_to_f16(value);
+}
+
+static Tensor tensor_of(GemmType type, float *value, int64_t n) {
+  Tensor t = {malloc((size_t)(n * type_bytes(type))), n, value};
+  for (int64_t i = 0; i < n; i++) {
+    put(type, t.at, i, value[i]);
+    value[i] = element_at(type, t.at, i);
+  }
+  return t;
+}
+
+// Reads the values that a kernel has written.
+static void tensor_read(GemmType type, Tensor *t) {
+  for (int64_t i = 0; i < t->n; i++)
+    t->value[i] = element_at(type, t->at, i);
+}
+
+static void tensor_free(Tensor t) {
+  free(t.at), free(t.value);
+}
+
 typedef struct Naive {
   double *y, *lse, *dq, *dk, *dv;
 } Naive;
 
 // Computes one row of queries: probabilities by the definition, then the gradients.
-static void naive_row(const Case *c, const void *const *in, double scale, Naive *out, int64_t b,
-                      int64_t h, int64_t i) {
+// Those of 16 bits read y as it was rounded.
+static void naive_row(const Case *c, const float *const *in, bool rounded, double scale, Naive *out,
+                      int64_t b, int64_t h, int64_t i) {
   int64_t kh = h / c->group, heads = c->h / c->group;
   const float *q = in[0], *k = in[1], *v = in[2], *dy = in[5], *mask = c->mask ? in[6] : NULL;
   double *p = zeros(c->s), *dp = zeros(c->s), top = -INFINITY, sum = 0, delta = 0;
@@ -68,6 +113,11 @@ static void naive_row(const Case *c, const void *const *in, double scale, Naive 
     }
     delta += p[j] * dp[j];
   }
+  if (rounded) delta = 0;
+  for (int64_t n = 0; rounded && n < c->e; n++) {
+    int64_t yi = at(c, c->h, c->t, c->e, b, h, i, n);
+    delta += (double)dy[yi] * (double)in[3][yi];
+  }
   for (int64_t j = 0; j < c->s; j++)
     for (int64_t n = 0; n < c->d; n++) {
       int64_t qi = at(c, c->h, c->t, c->d, b, h, i, n), ki = at(c, heads, c->s, c->d, b, kh, j, n);
@@ -85,76 +135,185 @@ static void assert_near_lse(const float *got, const double *want, int64_t n) {
                                : fabs((double)got[i] - want[i]) < 1e-5 * (1 + fabs(want[i])));
 }
 
-static void check(const Case *c, int threads) {
-  int64_t heads = c->h / c->group;
+typedef NnrtPrep *PrepFn(int64_t n, int64_t ndim, const int64_t *q_shape, const int64_t *k_shape,
+                         const int64_t *v_shape, const int64_t *mask_shape, double scale,
+                         bool causal, bool seq_major);
+typedef struct Kernels {
+  GemmType type;
+  double tolerance, tolerance_back; // as relative norms
+  PrepFn *prep, *back_prep;
+  int (*run)(NnrtPrep *p, void *y, float *lse, const void *const *in);
+  int (*back)(NnrtPrep *p, void *dq, void *dk, void *dv, const void *const *in);
+} Kernels;
+
+#define KERNELS(type, T)                                                                           \
+  static int run_##type(NnrtPrep *p, void *y, float *lse, const void *const *in) {                 \
+    return nnrt_attention_##type(p, (T *)y, lse, in);                                              \
+  }                                                                                                \
+  static int back_##type(NnrtPrep *p, void *dq, void *dk, void *dv, const void *const *in) {       \
+    return nnrt_attention_back_##type(p, (T *)dq, (T *)dk, (T *)dv, in);                           \
+  }
+KERNELS(f32, float)
+
+static const Kernels kernels[] = {
+    {GEMM_f32, 2e-6, 3e-6, nnrt_attention_prep_f32, nnrt_attention_back_prep_f32, run_f32,
+     back_f32},
+};
+
+// Operands and results of a case.
+typedef struct Run {
+  int64_t q_shape[4], k_shape[4], v_shape[4], mask_shape[4];
+  Tensor q, k, v, dy, mask, y, dq, dk, dv;
+  float *lse;
+  double scale;
+} Run;
+
+static Run run_new(const Case *c, GemmType type) {
+  int64_t heads = c->h / c->group, n_mask = 1;
   int64_t nq = c->b * c->h * c->t * c->d, nk = c->b * heads * c->s * c->d;
-  int64_t nv = c->b * heads * c->s * c->e, ny = c->b * c->h * c->t * c->e, nl = c->b * c->h * c->t;
-  int64_t first[] = {c->b, c->h, c->t, c->d}, mask_shape[4], n_mask = 1;
-  int64_t q_shape[4], k_shape[4], v_shape[4];
+  int64_t nv = c->b * heads * c->s * c->e, ny = c->b * c->h * c->t * c->e;
+  int64_t first[] = {c->b, c->h, c->t, c->d};
+  Run r = {.scale = 1.0 / sqrt((double)c->d), .lse = results(c->b * c->h * c->t)};
   const int64_t *all[] = {&c->b, &c->h, &c->t, &c->s};
   for (int i = 0; i < 4; i++) {
     int from = c->seq_major && (i == 1 || i == 2) ? 3 - i : i;
     int64_t k_first[] = {c->b, heads, c->s, c->d}, v_first[] = {c->b, heads, c->s, c->e};
-    q_shape[i] = first[from];
-    k_shape[i] = k_first[from];
-    v_shape[i] = v_first[from];
-    mask_shape[i] = c->mask_whole[i] ? *all[i] : 1;
-    n_mask *= mask_shape[i];
+    r.q_shape[i] = first[from];
+    r.k_shape[i] = k_first[from];
+    r.v_shape[i] = v_first[from];
+    r.mask_shape[i] = c->mask_whole[i] ? *all[i] : 1;
+    n_mask *= r.mask_shape[i];
   }
-  float *q = floats(nq, 1), *k = floats(nk, 2), *v = floats(nv, 3), *dy = floats(ny, 4);
-  float *mask = floats(n_mask, 5), *y = results(ny), *lse = results(nl);
-  float *dq = results(nq), *dk = results(nk), *dv = results(nv), *again = results(nq);
+  float *mask = floats(n_mask, 5);
   for (int64_t i = 0; i < n_mask; i += 3) // hides keys, or whole rows without a key axis
     mask[i] = -INFINITY;
-  double scale = 1.0 / sqrt((double)c->d);
-  Naive want = {zeros(ny), zeros(nl), zeros(nq), zeros(nk), zeros(nv)};
-  const void *in[] = {q, k, v, c->mask ? mask : NULL};
-  const void *in_back[] = {q, k, v, y, lse, dy, c->mask ? mask : NULL};
+  r.q = tensor_of(type, floats(nq, 1), nq);
+  r.k = tensor_of(type, floats(nk, 2), nk);
+  r.v = tensor_of(type, floats(nv, 3), nv);
+  r.dy = tensor_of(type, floats(ny, 4), ny);
+  r.mask = tensor_of(type, mask, n_mask);
+  r.y = tensor_of(type, results(ny), ny);
+  r.dq = tensor_of(type, results(nq), nq);
+  r.dk = tensor_of(type, results(nk), nk);
+  r.dv = tensor_of(type, results(nv), nv);
+  return r;
+}
+
+static void run_free(Run *r) {
+  Tensor all[] = {r->q, r->k, r->v, r->dy, r->mask, r->y, r->dq, r->dk, r->dv};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    tensor_free(all[i]);
+  free(r->lse);
+}
+
+// Runs both kernels with this number of threads.
+static void run_both(const Case *c, const Kernels *f, Run *r, int threads) {
+  omp_set_num_threads(threads);
+  const int64_t *ms = c->mask ? r->mask_shape : NULL;
+  const void *mask = c->mask ? r->mask.at : NULL, *in[] = {r->q.at, r->k.at, r->v.at, mask};
+  const void *in_back[] = {r->q.at, r->k.at, r->v.at, r->y.at, r->lse, r->dy.at, mask};
+  NnrtPrep *p = f->prep(c->mask ? 4 : 3, 4, r->q_shape, r->k_shape, r->v_shape, ms, r->scale,
+                        c->causal, c->seq_major);
+  NnrtPrep *back = f->back_prep(c->mask ? 7 : 6, 4, r->q_shape, r->k_shape, r->v_shape, ms,
+                                r->scale, c->causal, c->seq_major);
+  assert_true(p && back);
+  assert_int_equal(f->run(p, r->y.at, r->lse, in), 0);
+  assert_int_equal(f->back(back, r->dq.at, r->dk.at, r->dv.at, in_back), 0);
+  nnrt_prep_free(p);
+  nnrt_prep_free(back);
+  Tensor *all[] = {&r->y, &r->dq, &r->dk, &r->dv};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    tensor_read(f->type, all[i]);
+}
+
+static void check(const Case *c, const Kernels *f) {
+  Run r = run_new(c, f->type);
+  int64_t nl = c->b * c->h * c->t;
+  run_both(c, f, &r, 1);
+  Naive want = {zeros(r.y.n), zeros(nl), zeros(r.q.n), zeros(r.k.n), zeros(r.v.n)};
+  const float *in[] = {r.q.value, r.k.value, r.v.value, r.y.value, r.lse, r.dy.value, r.mask.value};
   for (int64_t b = 0; b < c->b; b++)
     for (int64_t h = 0; h < c->h; h++)
       for (int64_t i = 0; i < c->t; i++)
-        naive_row(c, in_back, scale, &want, b, h, i);
-  omp_set_num_threads(threads);
-  const int64_t *ms = c->mask ? mask_shape : NULL;
-  NnrtPrep *p = nnrt_attention_prep_f32(c->mask ? 4 : 3, 4, q_shape, k_shape, v_shape, ms, scale,
-                                        c->causal, c->seq_major);
-  NnrtPrep *back = nnrt_attention_back_prep_f32(c->mask ? 7 : 6, 4, q_shape, k_shape, v_shape, ms,
-                                                scale, c->causal, c->seq_major);
-  assert_true(p && back);
-  assert_int_equal(nnrt_attention_f32(p, y, lse, in), 0);
-  assert_near("attention", y, want.y, ny, 2e-6);
-  assert_near_lse(lse, want.lse, nl);
-  assert_int_equal(nnrt_attention_back_f32(back, dq, dk, dv, in_back), 0);
-  assert_near("dq", dq, want.dq, nq, 3e-6);
-  assert_near("dk", dk, want.dk, nk, 3e-6);
-  assert_near("dv", dv, want.dv, nv, 3e-6);
-  for (int i = 0; i < 3; i++) {
-    assert_int_equal(nnrt_attention_back_f32(back, again, dk, dv, in_back), 0);
-    assert_same_bits("dq again", dq, again, (size_t)nq * sizeof *dq);
+        naive_row(c, in, f->type != GEMM_f32, r.scale, &want, b, h, i);
+  assert_near("attention", r.y.value, want.y, r.y.n, f->tolerance);
+  assert_near_lse(r.lse, want.lse, nl);
+  assert_near("dq", r.dq.value, want.dq, r.q.n, f->tolerance_back);
+  assert_near("dk", r.dk.value, want.dk, r.k.n, f->tolerance_back);
+  assert_near("dv", r.dv.value, want.dv, r.v.n, f->tolerance_back);
+  // More threads than heads share the queries, and the ranges of keys.
+  for (int threads = 1; threads <= 5; threads++) {
+    Run again = run_new(c, f->type);
+    run_both(c, f, &again, threads);
+    Tensor one[] = {r.y, r.dq, r.dk, r.dv}, other[] = {again.y, again.dq, again.dk, again.dv};
+    assert_same_bits("lse", r.lse, again.lse, (size_t)nl * sizeof *r.lse);
+    for (int i = 0; i < 4; i++)
+      assert_same_bits((const char *[]){"y", "dq", "dk", "dv"}[i], one[i].at, other[i].at,
+                       (size_t)(one[i].n * type_bytes(f->type)));
+    run_free(&again);
   }
-  nnrt_prep_free(p);
-  nnrt_prep_free(back);
-  free(q), free(k), free(v), free(dy), free(mask), free(y), free(lse), free(dq), free(dk), free(dv);
-  free(again), free(want.y), free(want.lse), free(want.dq), free(want.dk), free(want.dv);
+  run_free(&r);
+  free(want.y), free(want.lse), free(want.dq), free(want.dk), free(want.dv);
 }
 
-static void one_thread(void **state) {
+static void references(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    check(&cases[i], 1);
+  for (size_t f = 0; f < sizeof kernels / sizeof *kernels; f++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+      check(&cases[i], &kernels[f]);
 }
 
-// More threads than heads share the keys of a head.
-static void several_threads(void **state) {
+static int64_t count_nan(const Tensor *t, int64_t from, int64_t n) {
+  int64_t count = 0;
+  for (int64_t i = from; i < from + n; i++)
+    count += isnan(t->value[i]);
+  return count;
+}
+
+// A NaN of a query, a value or a gradient shows in all results that depend on it, and in no others.
+static void nan_stays(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    check(&cases[i], 3);
+  static const Case c = {1, 1, 1, 70, 130, 32, 48, true, false, false, {0}};
+  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+    const Kernels *f = &kernels[i];
+    enum { ROW = 37 };
+    Run r = run_new(&c, f->type);
+    put(f->type, r.q.at, ROW * c.d + 5, NAN);
+    run_both(&c, f, &r, 1);
+    assert_int_equal(count_nan(&r.y, 0, r.y.n), c.e);
+    assert_int_equal(count_nan(&r.y, ROW * c.e, c.e), c.e);
+    assert_true(isnan(r.lse[ROW]));
+    assert_int_equal(count_nan(&r.dq, 0, r.dq.n), c.d);
+    assert_int_equal(count_nan(&r.dv, 0, (ROW + c.s - c.t + 1) * c.e), (ROW + c.s - c.t + 1) * c.e);
+    run_free(&r);
+    r = run_new(&c, f->type);
+    put(f->type, r.v.at, 3, NAN); // all queries see key 0
+    run_both(&c, f, &r, 1);
+    assert_int_equal(count_nan(&r.y, 0, r.y.n), c.t);
+    assert_int_equal(count_nan(&r.dq, 0, r.dq.n), r.dq.n);
+    run_free(&r);
+    r = run_new(&c, f->type);
+    put(f->type, r.dy.at, ROW * c.e, NAN);
+    run_both(&c, f, &r, 1);
+    assert_int_equal(count_nan(&r.y, 0, r.y.n), 0);
+    assert_int_equal(count_nan(&r.dq, 0, r.dq.n), c.d);
+    run_free(&r);
+  }
+}
+
+static int use_isa(void **state) {
+  (void)state;
+  int64_t set;
+  Why w = {0};
+  if (nnrt_device_isa(&set, &w) && nnrt_device_use_isa(set, &w)) return 0;
+  fprintf(stderr, "%s\n", w.text);
+  return 1;
 }
 
 TEST_GROUP(kernels_attention) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_thread),
-      cmocka_unit_test(several_threads),
+      cmocka_unit_test(references),
+      cmocka_unit_test(nan_stays),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, use_isa, NULL);
 }
