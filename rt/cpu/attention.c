@@ -377,3 +377,5 @@ static int attention_run(NnrtPrep *prep, void *y, float *lse, const void *const 
   }
 
 KERNELS(f32, float)
+KERNELS(bf16, uint16_t)
+KERNELS(f16, uint16_t)

@@ -328,3 +328,5 @@ static int back_run(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
   }
 
 KERNELS(f32, float)
+KERNELS(bf16, uint16_t)
+KERNELS(f16, uint16_t)

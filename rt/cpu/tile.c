@@ -2,6 +2,10 @@
 
 #include "tile.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "kernel.h"
 #include "nnrt_math.h"
 

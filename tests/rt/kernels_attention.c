@@ -1,6 +1,6 @@
-// Attention and its gradient against naive loops: sizes that end within blocks and tiles, masks
-// that broadcast in every way, shared heads, more threads than heads; the same bits every time and
-// for every number of threads; and NaN, which stays.
+// Attention and its gradient, in each element type, against naive loops: sizes that end within
+// blocks and tiles, masks that broadcast in every way, shared heads, more threads than heads; the
+// same bits every time and for every number of threads; and NaN, which stays.
 //
 // NNRT_MAX_ISA chooses the version of the kernel.
 
@@ -154,10 +154,19 @@ typedef struct Kernels {
     return nnrt_attention_back_##type(p, (T *)dq, (T *)dk, (T *)dv, in);                           \
   }
 KERNELS(f32, float)
+KERNELS(bf16, uint16_t)
+KERNELS(f16, uint16_t)
 
+#define KERNELS_OF(type, tolerance, tolerance_back)                                                \
+  {                                                                                                \
+    GEMM_##type, tolerance, tolerance_back, nnrt_attention_prep_##type,                            \
+        nnrt_attention_back_prep_##type, run_##type, back_##type                                   \
+  }
+// Results of 16 bits are off by half a unit in the last place.
 static const Kernels kernels[] = {
-    {GEMM_f32, 2e-6, 3e-6, nnrt_attention_prep_f32, nnrt_attention_back_prep_f32, run_f32,
-     back_f32},
+    KERNELS_OF(f32, 2e-6, 3e-6),
+    KERNELS_OF(bf16, 0x1p-8, 0x1p-8),
+    KERNELS_OF(f16, 0x1p-11, 0x1p-11),
 };
 
 // Operands and results of a case.
