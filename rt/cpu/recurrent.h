@@ -36,7 +36,7 @@ typedef struct Step {
   float *memory; // of the thread, as requested
 } Step;
 
-// The largest number of rows of a step: a multiple of the rows of all versions of tile_product.
+// The largest number of rows of a step: tiles of every version divide them evenly (tile.h).
 enum { RECURRENT_ROWS = 48 };
 
 // Calls `step` for all rows and times: from the last step to the first if `back`.  `cell` is the
