@@ -1,7 +1,7 @@
 // The kernels that exist for several floating-point types, once for each: nnrt_kernels.h includes
 // this with NNRT_T, the type of an element, and NNRT_NAME(linear), its name.  16-bit types are in
-// uint16_t; the CPU has linear, linear_back_w, matmul, attention and attention_back for them, GPUs
-// have most kernels.  `float` parameters are f32 for every type: statistics, gains and sums.
+// uint16_t, which GPUs have most kernels for, and the CPU those that ops.def lists.  `float`
+// parameters are f32 for every type: statistics, gains and sums.
 
 // Contractions
 // y (m, n) = x (m, k) w, with w (k, n), or (n, k) when `trans`

@@ -3,7 +3,7 @@ set(CPU_FILES
     cpu/device.c cpu/comm.c cpu/isa.c cpu/processor.c
     cpu/scratch.c cpu/copy.c cpu/swap.c cpu/boxes.c cpu/dnnl.c cpu/tile.c
     cpu/gemm.c cpu/linear.c cpu/conv.c cpu/taps.c cpu/pool.c cpu/resample.c
-    cpu/softmax.c cpu/norm.c cpu/batch_norm.c
+    cpu/wide.c cpu/softmax.c cpu/norm.c cpu/batch_norm.c
     cpu/attention.c cpu/attention_back.c cpu/loss.c
     cpu/recurrent.c cpu/lstm.c cpu/gru.c cpu/rnn.c
     cpu/reduce.c cpu/scan.c cpu/top_k.c cpu/det.c cpu/lookup.c cpu/scatter.c cpu/select.c cpu/experts.c

@@ -2,6 +2,7 @@
 // For a row of another shard gather writes zeros, and gather_back adds nothing.
 
 #include "indices.h"
+#include "wide.h"
 
 #define GATHER(size)                                                                               \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_ndim,                   \
@@ -55,16 +56,21 @@ NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, c
 
 // No two threads add to the same element, and each adds in the order of dy: threads take slices of
 // the outer axes, else columns, else, for short rows, ranges of rows.
-int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_ndim,
-                         const int64_t *at_shape, int64_t width, int64_t x_ndim,
-                         const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
-                         int64_t all) {
+static int gather_back(NnrtDtype type, float *dx, const void *at, const void *dy, int64_t at_ndim,
+                       const int64_t *at_shape, int64_t width, int64_t x_ndim,
+                       const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
+                       int64_t all) {
   Axis a = axis_of(x_ndim, x_shape, axis);
-  int64_t count = product(at_shape, at_ndim);
+  int64_t count = product(at_shape, at_ndim), n = a.outer * count * a.inner;
   Indices indices = indices_of(at, count, width, batch, from, all, &a);
   int code = check_indices(&indices);
   if (code) return code;
-  int threads = threads_for(a.outer * (count + a.n) * a.inner);
+  // There are few rows of dy, compared with the rows of dx that are zeroed: all are converted
+  // first.
+  Wide w;
+  if (!wide_new(&w, type, 1, n, 1, 1, 0)) return NNRT_MEMORY;
+  const float *rows = wide_read(&w, dy, 0, n, wide_block(&w, 0, 0));
+  int threads = threads_for(n + a.outer * a.n * a.inner);
   // Sums are in the order of dy for any number of threads.
   bool by_slice = a.outer >= threads, by_column = a.inner >= 64 * threads;
   int64_t column_parts = by_slice || !by_column ? 1 : threads;
@@ -73,7 +79,19 @@ int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_
   for (int64_t o = 0; o < a.outer; o++)
     for (int64_t c = 0; c < column_parts; c++)
       for (int64_t r = 0; r < row_parts; r++)
-        add_rows(dx + o * a.n * a.inner, dy + o * count * a.inner, &indices, a,
+        add_rows(dx + o * a.n * a.inner, rows + o * count * a.inner, &indices, a,
                  part_of(a.inner, 16, c, column_parts), part_of(a.n, 1, r, row_parts));
   return NNRT_OK;
 }
+
+#define KERNELS(type, T)                                                                           \
+  int nnrt_gather_back_##type(float *dx, const void *at, const T *dy, int64_t at_ndim,             \
+                              const int64_t *at_shape, int64_t width, int64_t x_ndim,              \
+                              const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,   \
+                              int64_t all) {                                                       \
+    return gather_back(NNRT_##type, dx, at, dy, at_ndim, at_shape, width, x_ndim, x_shape, axis,   \
+                       batch, from, all);                                                          \
+  }
+KERNELS(f32, float)
+KERNELS(bf16, uint16_t)
+KERNELS(f16, uint16_t)

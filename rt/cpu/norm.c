@@ -3,7 +3,7 @@
 // The gradients of the gain and the bias are sums over rows.  Each thread sums its rows into a part
 // of its own, and the parts are added in order.
 
-#include "kernel.h"
+#include "wide.h"
 
 // y = (x - mean) rstd g + b for rows from .. to
 NNRT_CLONES static void layer_norm_rows(float *restrict y, float *restrict mean,
@@ -37,14 +37,22 @@ NNRT_CLONES static void layer_norm_rows(float *restrict y, float *restrict mean,
   }
 }
 
-int nnrt_layer_norm_f32(float *y, float *mean, float *rstd, const float *x, const float *g,
-                        const float *b, int64_t m, int64_t n, double eps) {
+static int layer_norm(NnrtDtype type, void *y, float *mean, float *rstd, const void *x,
+                      const float *g, const float *b, int64_t m, int64_t n, double eps) {
   int parts = threads_for(m * n);
+  Wide w;
+  if (!wide_new(&w, type, m, n, parts, 2, 0)) return NNRT_MEMORY;
 #pragma omp parallel for num_threads(parts)
   for (int i = 0; i < parts; i++) {
     // A row is never divided, so its sums do not depend on the number of threads.
     Part p = part_of(m, 1, i, parts);
-    layer_norm_rows(y, mean, rstd, x, g, b, p.from, p.to, n, (float)eps);
+    for (int64_t r = p.from; r < p.to; r += w.rows) {
+      int64_t some = wide_some(&w, p.to - r);
+      const float *xr = wide_read(&w, x, r * n, some * n, wide_block(&w, i, 0));
+      float *yr = wide_place(&w, y, r * n, wide_block(&w, i, 1));
+      layer_norm_rows(yr, mean + r, rstd + r, xr, g, b, 0, some, n, (float)eps);
+      wide_write(&w, y, r * n, some * n, yr);
+    }
   }
   return NNRT_OK;
 }
@@ -86,26 +94,36 @@ NNRT_CLONES static void add_parts(float *restrict y, const float *restrict parts
       y[j] += parts[i * stride + j];
 }
 
-int nnrt_layer_norm_back_f32(float *dx, float *dg, float *db, const float *x, const float *g,
-                             const float *mean, const float *rstd, const float *dy, int64_t m,
-                             int64_t n) {
+// Returns the distance in floats of parts of n floats: they begin at cache lines of their own.
+static int64_t part_stride(int64_t n) {
+  return (int64_t)round_64((size_t)n * sizeof(float)) / (int64_t)sizeof(float);
+}
+
+static int layer_norm_back(NnrtDtype type, void *dx, float *dg, float *db, const void *x,
+                           const float *g, const float *mean, const float *rstd, const void *dy,
+                           int64_t m, int64_t n) {
   int parts = threads_for(m * n);
-  // Parts begin at cache lines of their own.
-  int64_t stride = (int64_t)round_64((size_t)n * sizeof(float)) / (int64_t)sizeof(float);
-  size_t bytes = (size_t)(2 * parts * stride) * sizeof(float);
-  float *sums = kernel_scratch(bytes); // (dg or db, parts, stride)
-  if (!sums) return scratch_failed(bytes);
+  int64_t stride = part_stride(n);
+  Wide w; // its own floats: (dg or db, parts, stride)
+  if (!wide_new(&w, type, m, n, parts, 3, 2 * parts * stride)) return NNRT_MEMORY;
 #pragma omp parallel for num_threads(parts)
   for (int i = 0; i < parts; i++) {
     Part p = part_of(m, 1, i, parts);
-    float *dg_part = sums + i * stride, *db_part = sums + (parts + i) * stride;
+    float *dg_part = w.own + i * stride, *db_part = w.own + (parts + i) * stride;
     memset(dg_part, 0, (size_t)n * sizeof(float));
     memset(db_part, 0, (size_t)n * sizeof(float));
-    layer_norm_back_rows(dx, dg_part, db_part, x, g, mean, rstd, dy, p.from, p.to, n);
+    for (int64_t r = p.from; r < p.to; r += w.rows) {
+      int64_t some = wide_some(&w, p.to - r);
+      const float *xr = wide_read(&w, x, r * n, some * n, wide_block(&w, i, 0));
+      const float *dyr = wide_read(&w, dy, r * n, some * n, wide_block(&w, i, 1));
+      float *dxr = wide_place(&w, dx, r * n, wide_block(&w, i, 2));
+      layer_norm_back_rows(dxr, dg_part, db_part, xr, g, mean + r, rstd + r, dyr, 0, some, n);
+      wide_write(&w, dx, r * n, some * n, dxr);
+    }
   }
   // In order, so that the sums do not depend on timing.
-  add_parts(dg, sums, parts, stride, n);
-  add_parts(db, sums + parts * stride, parts, stride, n);
+  add_parts(dg, w.own, parts, stride, n);
+  add_parts(db, w.own + parts * stride, parts, stride, n);
   return NNRT_OK;
 }
 
@@ -127,13 +145,21 @@ NNRT_CLONES static void rms_norm_rows(float *restrict y, float *restrict rstd,
   }
 }
 
-int nnrt_rms_norm_f32(float *y, float *rstd, const float *x, const float *g, int64_t m, int64_t n,
-                      double eps) {
+static int rms_norm(NnrtDtype type, void *y, float *rstd, const void *x, const float *g, int64_t m,
+                    int64_t n, double eps) {
   int parts = threads_for(m * n);
+  Wide w;
+  if (!wide_new(&w, type, m, n, parts, 2, 0)) return NNRT_MEMORY;
 #pragma omp parallel for num_threads(parts)
   for (int i = 0; i < parts; i++) {
     Part p = part_of(m, 1, i, parts);
-    rms_norm_rows(y, rstd, x, g, p.from, p.to, n, (float)eps);
+    for (int64_t r = p.from; r < p.to; r += w.rows) {
+      int64_t some = wide_some(&w, p.to - r);
+      const float *xr = wide_read(&w, x, r * n, some * n, wide_block(&w, i, 0));
+      float *yr = wide_place(&w, y, r * n, wide_block(&w, i, 1));
+      rms_norm_rows(yr, rstd + r, xr, g, 0, some, n, (float)eps);
+      wide_write(&w, y, r * n, some * n, yr);
+    }
   }
   return NNRT_OK;
 }
@@ -160,21 +186,50 @@ NNRT_CLONES static void rms_norm_back_rows(float *restrict dx, float *restrict d
   }
 }
 
-int nnrt_rms_norm_back_f32(float *dx, float *dg, const float *x, const float *g, const float *rstd,
-                           const float *dy, int64_t m, int64_t n) {
+static int rms_norm_back(NnrtDtype type, void *dx, float *dg, const void *x, const float *g,
+                         const float *rstd, const void *dy, int64_t m, int64_t n) {
   int parts = threads_for(m * n);
-  int64_t stride = (int64_t)round_64((size_t)n * sizeof(float)) / (int64_t)sizeof(float);
-  size_t bytes = (size_t)(parts * stride) * sizeof(float);
-  float *sums = kernel_scratch(bytes); // (parts, stride)
-  if (!sums) return scratch_failed(bytes);
+  int64_t stride = part_stride(n);
+  Wide w; // its own floats: (parts, stride)
+  if (!wide_new(&w, type, m, n, parts, 3, parts * stride)) return NNRT_MEMORY;
 #pragma omp parallel for num_threads(parts)
   for (int i = 0; i < parts; i++) {
     Part p = part_of(m, 1, i, parts);
-    float *dg_part = sums + i * stride;
+    float *dg_part = w.own + i * stride;
     memset(dg_part, 0, (size_t)n * sizeof(float));
-    rms_norm_back_rows(dx, dg_part, x, g, rstd, dy, p.from, p.to, n);
+    for (int64_t r = p.from; r < p.to; r += w.rows) {
+      int64_t some = wide_some(&w, p.to - r);
+      const float *xr = wide_read(&w, x, r * n, some * n, wide_block(&w, i, 0));
+      const float *dyr = wide_read(&w, dy, r * n, some * n, wide_block(&w, i, 1));
+      float *dxr = wide_place(&w, dx, r * n, wide_block(&w, i, 2));
+      rms_norm_back_rows(dxr, dg_part, xr, g, rstd + r, dyr, 0, some, n);
+      wide_write(&w, dx, r * n, some * n, dxr);
+    }
   }
   // In order, so that the sums do not depend on timing.
-  add_parts(dg, sums, parts, stride, n);
+  add_parts(dg, w.own, parts, stride, n);
   return NNRT_OK;
 }
+
+#define KERNELS(type, T)                                                                           \
+  int nnrt_layer_norm_##type(T *y, float *mean, float *rstd, const T *x, const float *g,           \
+                             const float *b, int64_t m, int64_t n, double eps) {                   \
+    return layer_norm(NNRT_##type, y, mean, rstd, x, g, b, m, n, eps);                             \
+  }                                                                                                \
+  int nnrt_layer_norm_back_##type(T *dx, float *dg, float *db, const T *x, const float *g,         \
+                                  const float *mean, const float *rstd, const T *dy, int64_t m,    \
+                                  int64_t n) {                                                     \
+    return layer_norm_back(NNRT_##type, dx, dg, db, x, g, mean, rstd, dy, m, n);                   \
+  }                                                                                                \
+  int nnrt_rms_norm_##type(T *y, float *rstd, const T *x, const float *g, int64_t m, int64_t n,    \
+                           double eps) {                                                           \
+    return rms_norm(NNRT_##type, y, rstd, x, g, m, n, eps);                                        \
+  }                                                                                                \
+  int nnrt_rms_norm_back_##type(T *dx, float *dg, const T *x, const float *g, const float *rstd,   \
+                                const T *dy, int64_t m, int64_t n) {                               \
+    return rms_norm_back(NNRT_##type, dx, dg, x, g, rstd, dy, m, n);                               \
+  }
+
+KERNELS(f32, float)
+KERNELS(bf16, uint16_t)
+KERNELS(f16, uint16_t)

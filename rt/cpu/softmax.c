@@ -4,7 +4,7 @@
 // COLUMNS neighbouring positions of inner at once, and vectors go across them.  All may work in
 // place.
 
-#include "kernel.h"
+#include "wide.h"
 
 enum { COLUMNS = 64 };
 
@@ -76,16 +76,46 @@ NNRT_CLONES static void columns(Kind kind, float *y, const float *x, int64_t n, 
   }
 }
 
-static int forward(Kind kind, float *y, const float *x, int64_t ndim, const int64_t *shape,
-                   int64_t axis) {
+// Columns of a 16-bit tensor as f32: rows of `width` elements, `stride` apart in x, side by side in
+// `block`; of f32 the tensor itself.
+static const float *columns_read(const Wide *w, const void *x, int64_t at, int64_t n,
+                                 int64_t stride, int64_t width, float *block) {
+  if (w->type == NNRT_f32) return (const float *)x + at;
+  for (int64_t j = 0; j < n; j++)
+    wide_read(w, x, at + j * stride, width, block + j * width);
+  return block;
+}
+
+static void columns_write(const Wide *w, void *y, int64_t at, int64_t n, int64_t stride,
+                          int64_t width, const float *place) {
+  for (int64_t j = 0; j < n; j++)
+    wide_write(w, y, at + j * stride, width, place + j * width);
+}
+
+// Memory for rows, or for `columns` of up to COLUMNS.
+static bool wide_of(Wide *w, NnrtDtype type, Axis a, int parts, int blocks) {
+  return a.inner == 1 ? wide_new(w, type, a.outer, a.n, parts, blocks, 0)
+                      : wide_new(w, type, 1, a.n * COLUMNS, parts, blocks, 0);
+}
+
+static int forward(NnrtDtype type, Kind kind, void *y, const void *x, int64_t ndim,
+                   const int64_t *shape, int64_t axis) {
   Axis a = axis_of(ndim, shape, axis);
   int parts = threads_for(a.outer * a.n * a.inner);
+  Wide w;
+  if (!wide_of(&w, type, a, parts, 1)) return NNRT_MEMORY;
   if (a.inner == 1) {
 #pragma omp parallel for num_threads(parts)
     for (int i = 0; i < parts; i++) {
       // The last axis: whole rows.
       Part p = part_of(a.outer, 1, i, parts);
-      rows(kind, y, x, p.from, p.to, a.n);
+      for (int64_t r = p.from; r < p.to; r += w.rows) {
+        int64_t some = wide_some(&w, p.to - r);
+        const float *xr = wide_read(&w, x, r * a.n, some * a.n, wide_block(&w, i, 0));
+        float *yr = wide_place(&w, y, r * a.n, wide_block(&w, i, 0));
+        rows(kind, yr, xr, 0, some, a.n);
+        wide_write(&w, y, r * a.n, some * a.n, yr);
+      }
     }
     return NNRT_OK;
   }
@@ -94,7 +124,11 @@ static int forward(Kind kind, float *y, const float *x, int64_t ndim, const int6
     for (int64_t c = 0; c < a.inner; c += COLUMNS) {
       // Another axis: columns side by side.
       int64_t at = o * a.n * a.inner + c, width = a.inner - c < COLUMNS ? a.inner - c : COLUMNS;
-      columns(kind, y + at, x + at, a.n, a.inner, width);
+      float *block = wide_block(&w, omp_get_thread_num(), 0);
+      const float *xc = columns_read(&w, x, at, a.n, a.inner, width, block);
+      float *yc = wide_place(&w, y, at, block);
+      columns(kind, yc, xc, a.n, type == NNRT_f32 ? a.inner : width, width);
+      columns_write(&w, y, at, a.n, a.inner, width, yc);
     }
   return NNRT_OK;
 }
@@ -146,16 +180,25 @@ NNRT_CLONES static void back_columns(Kind kind, float *dx, const float *y, const
   }
 }
 
-static int backward(Kind kind, float *dx, const float *y, const float *dy, int64_t ndim,
-                    const int64_t *shape, int64_t axis) {
+static int backward(NnrtDtype type, Kind kind, void *dx, const void *y, const void *dy,
+                    int64_t ndim, const int64_t *shape, int64_t axis) {
   Axis a = axis_of(ndim, shape, axis);
   int parts = threads_for(a.outer * a.n * a.inner);
+  Wide w;
+  if (!wide_of(&w, type, a, parts, 2)) return NNRT_MEMORY;
   if (a.inner == 1) {
 #pragma omp parallel for num_threads(parts)
     for (int i = 0; i < parts; i++) {
       // The last axis: whole rows.
       Part p = part_of(a.outer, 1, i, parts);
-      back_rows(kind, dx, y, dy, p.from, p.to, a.n);
+      for (int64_t r = p.from; r < p.to; r += w.rows) {
+        int64_t some = wide_some(&w, p.to - r);
+        const float *yr = wide_read(&w, y, r * a.n, some * a.n, wide_block(&w, i, 0));
+        const float *dyr = wide_read(&w, dy, r * a.n, some * a.n, wide_block(&w, i, 1));
+        float *dxr = wide_place(&w, dx, r * a.n, wide_block(&w, i, 0));
+        back_rows(kind, dxr, yr, dyr, 0, some, a.n);
+        wide_write(&w, dx, r * a.n, some * a.n, dxr);
+      }
     }
     return NNRT_OK;
   }
@@ -164,26 +207,34 @@ static int backward(Kind kind, float *dx, const float *y, const float *dy, int64
     for (int64_t c = 0; c < a.inner; c += COLUMNS) {
       // Another axis: columns side by side.
       int64_t at = o * a.n * a.inner + c, width = a.inner - c < COLUMNS ? a.inner - c : COLUMNS;
-      back_columns(kind, dx + at, y + at, dy + at, a.n, a.inner, width);
+      int thread = omp_get_thread_num();
+      float *block = wide_block(&w, thread, 0);
+      const float *yc = columns_read(&w, y, at, a.n, a.inner, width, block);
+      const float *dyc = columns_read(&w, dy, at, a.n, a.inner, width, wide_block(&w, thread, 1));
+      float *dxc = wide_place(&w, dx, at, block);
+      back_columns(kind, dxc, yc, dyc, a.n, type == NNRT_f32 ? a.inner : width, width);
+      columns_write(&w, dx, at, a.n, a.inner, width, dxc);
     }
   return NNRT_OK;
 }
 
-int nnrt_softmax_f32(float *y, const float *x, int64_t ndim, const int64_t *shape, int64_t axis) {
-  return forward(SOFTMAX, y, x, ndim, shape, axis);
-}
+#define KERNELS(type, T)                                                                           \
+  int nnrt_softmax_##type(T *y, const T *x, int64_t ndim, const int64_t *shape, int64_t axis) {    \
+    return forward(NNRT_##type, SOFTMAX, y, x, ndim, shape, axis);                                 \
+  }                                                                                                \
+  int nnrt_softmax_back_##type(T *dx, const T *y, const T *dy, int64_t ndim, const int64_t *shape, \
+                               int64_t axis) {                                                     \
+    return backward(NNRT_##type, SOFTMAX, dx, y, dy, ndim, shape, axis);                           \
+  }                                                                                                \
+  int nnrt_log_softmax_##type(T *y, const T *x, int64_t ndim, const int64_t *shape,                \
+                              int64_t axis) {                                                      \
+    return forward(NNRT_##type, LOG_SOFTMAX, y, x, ndim, shape, axis);                             \
+  }                                                                                                \
+  int nnrt_log_softmax_back_##type(T *dx, const T *y, const T *dy, int64_t ndim,                   \
+                                   const int64_t *shape, int64_t axis) {                           \
+    return backward(NNRT_##type, LOG_SOFTMAX, dx, y, dy, ndim, shape, axis);                       \
+  }
 
-int nnrt_softmax_back_f32(float *dx, const float *y, const float *dy, int64_t ndim,
-                          const int64_t *shape, int64_t axis) {
-  return backward(SOFTMAX, dx, y, dy, ndim, shape, axis);
-}
-
-int nnrt_log_softmax_f32(float *y, const float *x, int64_t ndim, const int64_t *shape,
-                         int64_t axis) {
-  return forward(LOG_SOFTMAX, y, x, ndim, shape, axis);
-}
-
-int nnrt_log_softmax_back_f32(float *dx, const float *y, const float *dy, int64_t ndim,
-                              const int64_t *shape, int64_t axis) {
-  return backward(LOG_SOFTMAX, dx, y, dy, ndim, shape, axis);
-}
+KERNELS(f32, float)
+KERNELS(bf16, uint16_t)
+KERNELS(f16, uint16_t)
