@@ -17,8 +17,8 @@
 // unpacked.
 //
 // The CPU has 16-bit kernels for matrix products, attention, normalisation, softmax, cross entropy
-// and the gradient of lookups.  Convolutions, pooling and recurrent layers become those of f32 on
-// rounded values: right, but not faster than f32.
+// and the gradient of lookups, and those of bf16 for convolutions.  Pooling and recurrent layers
+// become those of f32 on rounded values: right, but not faster than f32.
 //
 // An op without an f32 kernel is left alone, and the backend reports it.
 

@@ -91,27 +91,23 @@ dnnl_memory_desc_t dnnl_op_desc_typed(DnnlOp *op, dnnl_data_type_t type, int64_t
   return md;
 }
 
-dnnl_memory_desc_t dnnl_op_desc_strided(DnnlOp *op, int64_t ndim, const int64_t *dim,
-                                        const int64_t *stride) {
-  return dnnl_op_desc_typed(op, dnnl_f32, ndim, dim, stride);
-}
-
-dnnl_memory_desc_t dnnl_op_desc(DnnlOp *op, int64_t ndim, const int64_t *dim) {
+dnnl_memory_desc_t dnnl_op_desc(DnnlOp *op, dnnl_data_type_t type, int64_t ndim,
+                                const int64_t *dim) {
   int64_t stride[DNNL_MAX_NDIMS], n = 1;
   for (int64_t i = ndim - 1; i >= 0; i--) {
     stride[i] = n;
     n *= dim[i];
   }
-  return dnnl_op_desc_strided(op, ndim, dim, stride);
+  return dnnl_op_desc_typed(op, type, ndim, dim, stride);
 }
 
-dnnl_memory_desc_t dnnl_op_desc_any(DnnlOp *op, int64_t ndim, const int64_t *dim) {
+dnnl_memory_desc_t dnnl_op_desc_any(DnnlOp *op, dnnl_data_type_t type, int64_t ndim,
+                                    const int64_t *dim) {
   dnnl_dims_t dims;
   dnnl_memory_desc_t md = NULL;
   for (int64_t i = 0; i < ndim; i++)
     dims[i] = dim[i];
-  dnnl_op_ok(op,
-             dnnl_memory_desc_create_with_tag(&md, (int)ndim, dims, dnnl_f32, dnnl_format_tag_any));
+  dnnl_op_ok(op, dnnl_memory_desc_create_with_tag(&md, (int)ndim, dims, type, dnnl_format_tag_any));
   return md;
 }
 

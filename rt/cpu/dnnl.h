@@ -57,13 +57,13 @@ bool dnnl_op_small(int64_t products, int64_t elements);
 bool dnnl_op_ok(DnnlOp *op, dnnl_status_t status); // reports an error and returns false
 dnnl_engine_t dnnl_op_engine(void);                // of the process
 
-// Of f32, row-major, or with the given strides; `any` lets the primitive choose.
-dnnl_memory_desc_t dnnl_op_desc(DnnlOp *op, int64_t ndim, const int64_t *dim);
-dnnl_memory_desc_t dnnl_op_desc_strided(DnnlOp *op, int64_t ndim, const int64_t *dim,
-                                        const int64_t *stride);
+// With the given strides, or row-major; `any` lets the primitive choose.
 dnnl_memory_desc_t dnnl_op_desc_typed(DnnlOp *op, dnnl_data_type_t type, int64_t ndim,
                                       const int64_t *dim, const int64_t *stride);
-dnnl_memory_desc_t dnnl_op_desc_any(DnnlOp *op, int64_t ndim, const int64_t *dim);
+dnnl_memory_desc_t dnnl_op_desc(DnnlOp *op, dnnl_data_type_t type, int64_t ndim,
+                                const int64_t *dim);
+dnnl_memory_desc_t dnnl_op_desc_any(DnnlOp *op, dnnl_data_type_t type, int64_t ndim,
+                                    const int64_t *dim);
 void dnnl_desc_free(dnnl_memory_desc_t md);
 dnnl_primitive_attr_t dnnl_op_attr(DnnlOp *op); // for all primitives; the caller destroys it
 

@@ -66,6 +66,8 @@ struct NnrtPrep {
 // belongs to the calling thread and grows to the largest request, so that a rank's kernels share
 // one block.  A kernel asks once; OpenMP threads get parts of their master's block.
 void *kernel_scratch(size_t bytes);
+// The same in a second block, which lasts while the kernel runs others.
+void *kernel_outer_scratch(size_t bytes);
 int scratch_failed(size_t bytes); // reports it
 
 // Whether there is memory for a library to prepare a kernel: oneDNN uses some of its allocations

@@ -1,5 +1,6 @@
 // One block of memory per rank for temporary data of a running kernel: packed panels of matrices,
-// reordered tensors, partial sums.  Every call overwrites the one before.
+// reordered tensors, partial sums.  Every call overwrites the one before.  A second block is for
+// kernels that run another one.
 
 #include <pthread.h>
 
@@ -11,7 +12,7 @@ typedef struct Block {
 } Block;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key;
+static pthread_key_t key, outer_key;
 
 static void block_free(void *p) {
   Block *b = p;
@@ -21,17 +22,16 @@ static void block_free(void *p) {
 
 static void make_key(void) {
   // Without a key there is no block, and scratch would fail for every caller.
-  if (pthread_key_create(&key, block_free)) abort();
+  if (pthread_key_create(&key, block_free) || pthread_key_create(&outer_key, block_free)) abort();
 }
 
-void *kernel_scratch(size_t bytes) {
-  pthread_once(&once, make_key);
-  Block *b = pthread_getspecific(key);
+static void *block_of(const pthread_key_t *of, size_t bytes) {
+  Block *b = pthread_getspecific(*of);
   if (!b) {
     // The first use of this thread.
     b = calloc(1, sizeof *b);
     if (!b) return NULL;
-    if (pthread_setspecific(key, b)) {
+    if (pthread_setspecific(*of, b)) {
       free(b);
       return NULL;
     }
@@ -44,6 +44,16 @@ void *kernel_scratch(size_t bytes) {
     b->bytes = b->at ? bytes : 0;
   }
   return b->at;
+}
+
+void *kernel_scratch(size_t bytes) {
+  pthread_once(&once, make_key);
+  return block_of(&key, bytes);
+}
+
+void *kernel_outer_scratch(size_t bytes) {
+  pthread_once(&once, make_key);
+  return block_of(&outer_key, bytes);
 }
 
 int scratch_failed(size_t bytes) {

@@ -225,6 +225,70 @@ static void conv_of_small_maps(void **state) {
       assert_conv(&small_maps[i], last);
 }
 
+// Returns x rounded to bf16, and rounds it.
+static uint16_t *bf16_of(float *x, int64_t n) {
+  uint16_t *h = malloc((size_t)n * sizeof *h);
+  for (int64_t i = 0; i < n; i++) {
+    h[i] = m_to_bf16(x[i]);
+    x[i] = m_from_bf16(h[i]);
+  }
+  return h;
+}
+
+static void wide_of(float *x, const uint16_t *h, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    x[i] = m_from_bf16(h[i]);
+}
+
+// The same in bf16: sums are f32, and rounded once but for those of w.
+static void assert_conv_bf16(const Case *c, bool last) {
+  Run r = run_conv(c, last);
+  const Shapes *s = &r.s;
+  uint16_t *x = bf16_of(r.x, r.nx), *w = bf16_of(r.w, r.nw), *dy = bf16_of(r.dy, r.ny);
+  // Results begin as NaN.
+  float *y_start = results(r.ny), *dx_start = results(r.nx);
+  uint16_t *y = bf16_of(y_start, r.ny), *dx = bf16_of(dx_start, r.nx);
+  double *want = zeros(r.ny), *want_dx = zeros(r.nx), *want_dw = zeros(r.nw);
+  naive_conv(c, s, last, r.x, r.w, r.dy, want, want_dx, want_dw);
+  NnrtPrep *p = nnrt_conv_prep_bf16(s->ndim, s->x, s->w, s->y, c->stride, c->pads, c->dilation,
+                                    c->group, last);
+  NnrtPrep *bx = nnrt_conv_back_x_prep_bf16(s->ndim, s->x, s->w, s->y, c->stride, c->pads,
+                                            c->dilation, c->group, last);
+  NnrtPrep *bw = nnrt_conv_back_w_prep_bf16(s->ndim, s->x, s->w, s->y, c->stride, c->pads,
+                                            c->dilation, c->group, last);
+  assert_true(p && bx && bw);
+  assert_int_equal(nnrt_conv_bf16(p, y, x, w), 0);
+  assert_int_equal(nnrt_conv_back_x_bf16(bx, dx, w, dy), 0);
+  assert_int_equal(nnrt_conv_back_w_bf16(bw, r.dw, x, dy), 0);
+  wide_of(r.y, y, r.ny);
+  wide_of(r.dx, dx, r.nx);
+  assert_near("conv of bf16", r.y, want, r.ny, 0x1p-8);
+  assert_near("conv_back_x of bf16", r.dx, want_dx, r.nx, 0x1p-8);
+  assert_near("conv_back_w of bf16", r.dw, want_dw, r.nw, 1e-6);
+  // A NaN of w is in all results of its channel that read it, and of all runs alike.
+  w[0] = m_to_bf16(NAN);
+  r.w[0] = NAN;
+  assert_int_equal(nnrt_conv_bf16(p, y, x, w), 0);
+  memset(want, 0, (size_t)r.ny * sizeof *want);
+  naive_conv(c, s, last, r.x, r.w, r.dy, want, want_dx, want_dw);
+  for (int64_t i = 0; i < r.ny; i++)
+    if (isnan(want[i])) assert_true(isnan(m_from_bf16(y[i])));
+  nnrt_prep_free(p), nnrt_prep_free(bx), nnrt_prep_free(bw);
+  free(x), free(w), free(dy), free(y), free(dx), free(want), free(want_dx), free(want_dw);
+  free(y_start), free(dx_start);
+  run_free(&r);
+}
+
+static void conv_bf16(void **state) {
+  (void)state;
+  for (int last = 0; last < 2; last++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+      assert_conv_bf16(&cases[i], last);
+    for (size_t i = 0; i < sizeof small_maps / sizeof *small_maps; i++)
+      assert_conv_bf16(&small_maps[i], last);
+  }
+}
+
 // The sums of products per tap do not depend on the number of threads.
 static void conv_threads(void **state) {
   (void)state;
@@ -291,6 +355,7 @@ TEST_GROUP(kernels_products) {
       cmocka_unit_test(linear),       cmocka_unit_test(matmul),
       cmocka_unit_test(conv),         cmocka_unit_test(conv_of_small_maps),
       cmocka_unit_test(conv_threads), cmocka_unit_test(ranks_at_once),
+      cmocka_unit_test(conv_bf16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
