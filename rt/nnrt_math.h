@@ -209,6 +209,25 @@ M_FN float m_exp_f(float x) {
   return p * m_exp2_int(h) * m_exp2_int(i - h);
 }
 
+// e^x for x up to 88, such as a logit minus the largest one, and 0 below -87, where m_exp_f has
+// numbers down to 1e-45.  So 2^n is one factor, and a softmax takes three quarters of the time.
+M_FN float m_exp_upto_88_f(float x) {
+  float c = x < -87.0f ? -87.0f : x; // written so that NaN stays
+  float t = c * 0x1.715476p+0f + M_ROUND_BY;
+  float n = t - M_ROUND_BY;
+  float r = c - n * 0x1.62e4p-1f;
+  r = r - n * 0x1.7f7d1cp-20f;
+  float p = 0x1.694p-10f; // as in m_exp_f
+  p = p * r + 0x1.125edcp-7f;
+  p = p * r + 0x1.555b5ap-5f;
+  p = p * r + 0x1.55545p-3f;
+  p = p * r + 0x1.fffff6p-2f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  p *= m_exp2_int(m_bits(t) - m_bits(M_ROUND_BY));
+  return x < -87.0f ? 0.0f : p;
+}
+
 // e^x - 1 = 2^n (e^r - 1) + (2^n - 1)
 M_FN float m_expm1_f(float x) {
   float c = x < -30.0f ? -30.0f : x;

@@ -38,7 +38,7 @@ NNRT_CLONES static float log_sum_exp(const float *x, int64_t n) {
   if (top == -INFINITY) top = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = 0; j < n; j++)
-    sum += m_exp_f(x[j] - top);
+    sum += m_exp_upto_88_f(x[j] - top);
   return top + m_log_f(sum);
 }
 
@@ -104,7 +104,7 @@ NNRT_CLONES static void scaled_softmax(float *y, const float *x, float lse, floa
                                        int64_t n) {
 #pragma omp simd
   for (int64_t j = 0; j < n; j++)
-    y[j] = m_exp_f(x[j] - lse) * dloss;
+    y[j] = m_exp_upto_88_f(x[j] - lse) * dloss;
 }
 
 static int cross_entropy_back(NnrtDtype type, void *dlogits, const void *logits, const void *labels,

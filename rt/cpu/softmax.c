@@ -23,7 +23,7 @@ NNRT_CLONES static void rows(Kind kind, float *y, const float *x, int64_t from, 
     if (kind == SOFTMAX) {
 #pragma omp simd reduction(+ : sum)
       for (int64_t j = 0; j < n; j++) {
-        float e = m_exp_f(xi[j] - top);
+        float e = m_exp_upto_88_f(xi[j] - top);
         yi[j] = e;
         sum += e;
       }
@@ -34,7 +34,7 @@ NNRT_CLONES static void rows(Kind kind, float *y, const float *x, int64_t from, 
     } else {
 #pragma omp simd reduction(+ : sum)
       for (int64_t j = 0; j < n; j++)
-        sum += m_exp_f(xi[j] - top);
+        sum += m_exp_upto_88_f(xi[j] - top);
       float log_sum = m_log_f(sum);
 #pragma omp simd
       for (int64_t j = 0; j < n; j++)
@@ -57,7 +57,7 @@ NNRT_CLONES static void columns(Kind kind, float *y, const float *x, int64_t n, 
       top[c] = x[j * stride + c] > top[c] ? x[j * stride + c] : top[c];
   for (int64_t j = 0; j < n; j++)
     for (int64_t c = 0; c < width; c++)
-      sum[c] += m_exp_f(x[j * stride + c] - top[c]);
+      sum[c] += m_exp_upto_88_f(x[j * stride + c] - top[c]);
   // The exponentials are computed again: in place, x must last until the sum is known.
   if (kind == SOFTMAX) {
     for (int64_t c = 0; c < width; c++)
@@ -65,7 +65,7 @@ NNRT_CLONES static void columns(Kind kind, float *y, const float *x, int64_t n, 
     for (int64_t j = 0; j < n; j++)
 #pragma omp simd
       for (int64_t c = 0; c < width; c++)
-        y[j * stride + c] = m_exp_f(x[j * stride + c] - top[c]) * sum[c];
+        y[j * stride + c] = m_exp_upto_88_f(x[j * stride + c] - top[c]) * sum[c];
   } else {
     for (int64_t c = 0; c < width; c++)
       sum[c] = m_log_f(sum[c]);
@@ -153,7 +153,7 @@ NNRT_CLONES static void back_rows(Kind kind, float *dx, const float *y, const fl
         sum += dyi[j];
 #pragma omp simd
       for (int64_t j = 0; j < n; j++)
-        dxi[j] = dyi[j] - m_exp_f(yi[j]) * sum;
+        dxi[j] = dyi[j] - m_exp_upto_88_f(yi[j]) * sum;
     }
   }
 }
@@ -175,7 +175,7 @@ NNRT_CLONES static void back_columns(Kind kind, float *dx, const float *y, const
     } else {
 #pragma omp simd
       for (int64_t c = 0; c < width; c++)
-        dx[j * stride + c] = dy[j * stride + c] - m_exp_f(y[j * stride + c]) * sum[c];
+        dx[j * stride + c] = dy[j * stride + c] - m_exp_upto_88_f(y[j * stride + c]) * sum[c];
     }
   }
 }

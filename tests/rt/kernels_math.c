@@ -65,6 +65,25 @@ static void ends_of_ranges(void **state) {
     }
 }
 
+// The exponential of a smaller range: as close in it, and 0 below.
+static void exponentials_up_to_88(void **state) {
+  (void)state;
+  for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 997) {
+    float x = m_from_bits((uint32_t)bits);
+    if (x > 88.0f) continue;
+    float got = m_exp_upto_88_f(x);
+    if (isnan(x))
+      assert_true(isnan(got));
+    else if (x < -87.0f)
+      assert_true(got == 0);
+    else
+      assert_true(ulps(got, exp((double)x)) <= 2);
+  }
+  assert_true(m_exp_upto_88_f(-INFINITY) == 0 && m_exp_upto_88_f(0) == 1);
+  assert_true(ulps(m_exp_upto_88_f(88), exp(88)) <= 2);
+  assert_true(ulps(m_exp_upto_88_f(-87), exp(-87)) <= 2);
+}
+
 // As m_gelu and its gradient are small differences of large numbers, their error is absolute.
 static void gelus(void **state) {
   (void)state;
@@ -251,6 +270,7 @@ TEST_GROUP(kernels_math) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(close_to_the_library),
       cmocka_unit_test(ends_of_ranges),
+      cmocka_unit_test(exponentials_up_to_88),
       cmocka_unit_test(gelus),
       cmocka_unit_test(powers),
       cmocka_unit_test(smaller_and_larger),
