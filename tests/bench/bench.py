@@ -10,12 +10,12 @@
     --torch-preload F a library of malloc for PyTorch, such as libjemalloc.so.2
     --nnaot FILE      the compiler (build/bin/nnaot)
     --flags FLAGS     more flags of it
-    --results FILE    a line of JSON for each model; those that it has are not run again
+    --results FILE    a line of JSON for each model; those that it has, with the same settings, are not run again
     --list            the models
 
-Every contestant runs in its own process, in turn (A B C A B C …), on the same weights and data and with the same number of threads.
-A row is the median of all timed steps, peak memory is the process's largest resident set, and `first step` is the time from exec to
-the end of the first step.  PyTorch has its best settings: fused AdamW, channels_last for convolutions, gradients set to None, no data
+Every contestant runs in its own process, in turn (A B C A B C …), on the same weights and data and with the same number of
+threads.  A row is the median of all timed steps, peak memory is the process's largest resident set, and `first step` is the time
+from exec to the end of the first step.  PyTorch has its best settings: fused AdamW, channels_last for convolutions, gradients set to None, no data
 loader; eager and two modes of torch.compile.  The last row is a bound: ONNX Runtime's inference of the exported model, which
 computes a third of a step's products.  bench_tables.py makes tables and pictures of the results.
 """
@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import resource
 import statistics
 import subprocess
@@ -49,8 +50,10 @@ def contestants(dtypes):
     return training + [(INFERENCE, "f32")] * ("f32" in dtypes)
 
 
-def peak_mib(who):
-    return resource.getrusage(who).ru_maxrss / 1024
+def peak_mib():
+    """Of this process. getrusage's would include the parent's at the time of the fork."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) / 1024
 
 
 def load(folder, names):
@@ -68,6 +71,7 @@ def prepare(name, folder, a):
     data = model.data(np.random.default_rng(3), a.batches * model.batch)
     for key, array in data.items():
         np.save(folder / f"{key}.npy", array)
+    (folder / "batch").write_text(str(model.batch))  # for a process without torch
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         nnaot_export.export(model.build(), {key: torch.from_numpy(data[key][:model.batch]) for key in model.inputs},
@@ -75,24 +79,35 @@ def prepare(name, folder, a):
     compiled = {}
     for dtype in a.dtypes:
         start = time.perf_counter()
-        subprocess.run([a.nnaot, folder / "model.onnx", "--batch", str(model.batch), "--loss", model.loss, "--dtype", dtype,
+        done = subprocess.run([a.nnaot, folder / "model.onnx", "--batch", str(model.batch), "--loss", model.loss, "--dtype", dtype,
                         "--optimizer", "adamw:weight_decay=0.1,betas=0.9/0.95", "--lr", "0.001", "-o", folder / dtype,
                         *a.flags.split()],
-                       check=True, capture_output=True)
+                       capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{name}, {dtype}: {done.stderr.strip()}")
         compiled[dtype] = time.perf_counter() - start, (folder / dtype).stat().st_size
     return compiled
 
 
 # -- A process of a contestant ---------------------------------------------------------------------
 
+def command_of(kind, name, folder, dtype, steps, threads):
+    """The process that trains: nnaot's executable, or this script."""
+    if kind != "nnaot":
+        return [sys.executable, HERE, "--one", kind, name, str(folder), dtype, "--steps", str(steps), "--threads", str(threads)]
+    inputs = [f for p in sorted(folder.glob("*.npy")) for f in ("--input", f"{p.stem}={p}")]
+    return [folder / dtype, *inputs, "--steps", str(steps)]
+
+
 def run_nnaot(folder, dtype, steps, threads):
     log = folder / "log.jsonl"
     log.unlink(missing_ok=True)
-    inputs = [f for p in sorted(folder.glob("*.npy")) for f in ("--input", f"{p.stem}={p}")]
-    env = dict(os.environ, OMP_NUM_THREADS=str(threads))
-    subprocess.run([folder / dtype, *inputs, "--steps", str(steps), "--log", log], check=True, env=env, stdout=subprocess.DEVNULL)
+    subprocess.run([*command_of("nnaot", None, folder, dtype, steps, threads), "--log", log], check=True,
+                   env=dict(os.environ, OMP_NUM_THREADS=str(threads)), stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    return dict(ms=[x["step_ms"] for x in lines], loss=[x["loss"] for x in lines], mib=peak_mib(resource.RUSAGE_CHILDREN))
+    # This process is small, so the child's peak is its own.
+    mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return dict(ms=[x["step_ms"] for x in lines], loss=[x["loss"] for x in lines], mib=mib)
 
 
 def run_torch(name, folder, dtype, steps, threads, mode):
@@ -125,31 +140,29 @@ def run_torch(name, folder, dtype, steps, threads, mode):
         optimizer.step()
         losses.append(loss.item())
         ms.append((time.perf_counter() - start) * 1e3)
-    return dict(ms=ms, loss=losses, mib=peak_mib(resource.RUSAGE_SELF))
+    return dict(ms=ms, loss=losses, mib=peak_mib())
 
 
-def run_inference(name, folder, steps, threads):
+def run_inference(folder, steps, threads):
     import onnxruntime
-    from bench_models import MODELS
-    model = MODELS[name]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
-    data = load(folder, model.inputs)
+    data, batch = load(folder, [i.name for i in session.get_inputs()]), int((folder / "batch").read_text())
     ms, rows = [], len(next(iter(data.values())))
     for s in range(steps):
-        first = s * model.batch % rows
+        first = s * batch % rows
         start = time.perf_counter()
-        session.run(["logits"], {key: x[first:first + model.batch] for key, x in data.items()})
+        session.run(["logits"], {key: x[first:first + batch] for key, x in data.items()})
         ms.append((time.perf_counter() - start) * 1e3)
-    return dict(ms=ms, loss=[], mib=peak_mib(resource.RUSAGE_SELF))
+    return dict(ms=ms, loss=[], mib=peak_mib())
 
 
 def run_one(kind, name, folder, dtype, steps, threads):
     if kind == "nnaot":
         return run_nnaot(folder, dtype, steps, threads)
     if kind == INFERENCE:
-        return run_inference(name, folder, steps, threads)
+        return run_inference(folder, steps, threads)
     return run_torch(name, folder, dtype, steps, threads, TORCH[kind])
 
 
@@ -168,14 +181,16 @@ def in_process(kind, name, folder, dtype, steps, a):
 
 def first_step(kind, name, folder, dtype, a):
     """Seconds from exec to the end of the first step: those of a process of one step."""
-    command = [sys.executable, HERE, "--one", kind, name, str(folder), dtype, "--steps", "1", "--threads", str(a.threads)]
-    if kind == "nnaot":
-        inputs = [f for p in sorted(folder.glob("*.npy")) for f in ("--input", f"{p.stem}={p}")]
-        command = [folder / dtype, *inputs, "--steps", "1"]
+    command = command_of(kind, name, folder, dtype, 1, a.threads)
     env = dict(os.environ, OMP_NUM_THREADS=str(a.threads))
     start = time.perf_counter()
     done = subprocess.run(command, env=env, capture_output=True)
     return time.perf_counter() - start if done.returncode == 0 else None
+
+
+def settings_of(a):
+    said = f"{a.threads} threads, {a.rounds} rounds of {a.steps} steps, {a.batches} batches, {','.join(a.dtypes)}"
+    return " ".join([said, *filter(None, (a.flags, a.only, a.torch_preload))])
 
 
 def measure(name, a):
@@ -198,12 +213,12 @@ def measure(name, a):
             rows.append(dict(kind=kind, dtype=dtype, ms=statistics.median(ms), min=min(ms), max=max(ms),
                              mib=max(r["mib"] for r in got), losses=got[0]["loss"],
                              first=first_step(kind, name, folder, dtype, a)))
-    return dict(model=name, threads=a.threads, rows=rows, compiled=compiled)
+    return dict(model=name, settings=settings_of(a), rows=rows, compiled=compiled)
 
 
 def show(result):
     from bench_models import MODELS
-    print(f"\n{MODELS[result['model']].title}, AdamW, {result['threads']} threads; "
+    print(f"\n{MODELS[result['model']].title}, AdamW, {result['settings']}; "
           + "; ".join(f"{dtype}: compiled in {s:.1f} s, executable {size / 2**20:.1f} MiB"
                       for dtype, (s, size) in result["compiled"].items()))
     print(f"{'':28}{'ms a step':>10}{'min':>9}{'max':>9}{'x nnaot':>9}{'peak MiB':>10}{'first step, s':>15}{'last loss':>11}")
@@ -238,14 +253,20 @@ def main():
         return
     from bench_models import MODELS
     unknown = set(a.models) - set(MODELS)
-    if unknown or a.steps <= UNTIMED:
-        raise SystemExit(f"no model {', '.join(sorted(unknown))}: see --list" if unknown else f"--steps: more than {UNTIMED}")
+    if unknown:
+        raise SystemExit(f"no model {', '.join(sorted(unknown))}: see --list")
+    if a.steps <= UNTIMED:
+        raise SystemExit(f"--steps: more than {UNTIMED}")
     if a.list:
         print("\n".join(f"{name:14}{model.title}" for name, model in MODELS.items()))
         return
     known = {}
     if a.results and a.results.exists():
         known = {r["model"]: r for r in map(json.loads, a.results.read_text().splitlines())}
+    settings = settings_of(a)
+    other = [name for name, r in known.items() if r["settings"] != settings]
+    if other:
+        raise SystemExit(f"{a.results} has {other[0]} with other settings: {known[other[0]]['settings']}, not {settings}")
     for name in a.models or MODELS:
         result = known.get(name) or measure(name, a)
         if a.results and name not in known:

@@ -14,7 +14,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "samples"), str(HERE)]
-from bench import TORCH  # noqa: E402
+from bench import INFERENCE, TORCH  # noqa: E402
 
 COLORS = {"f32": "#2f6fb5", "bf16": "#c2622d"}
 
@@ -52,7 +52,7 @@ def table(results, dtype):
         if not ours:
             continue
         torch = [row_of(r, kind, dtype) for kind in TORCH]
-        best, inference = best_torch(r, dtype), row_of(r, "onnxruntime inference", "f32")
+        best, inference = best_torch(r, dtype), row_of(r, INFERENCE, "f32")
         cells = [MODELS[r["model"]].title, f"{ours['ms']:.2f}", *(f"{t['ms']:.2f}" if t else "" for t in torch),
                  f"**{best['ms'] / ours['ms']:.2f}**" if best else "",
                  f"{ours['mib']:.0f}, {leanest_torch(r, dtype):.0f}" if best else f"{ours['mib']:.0f}",
@@ -93,7 +93,8 @@ def speed(results, dtypes, machine):
             value = ratio[dtype].get(result["model"])
             if value is None:
                 continue
-            out.append(f'<rect x="{left}" y="{y + j * bar}" width="{value * scale:.1f}" height="{bar - 2}" fill="{COLORS[dtype]}"/>')
+            out.append(f'<rect x="{left}" y="{y + j * bar}" width="{value * scale:.1f}" height="{bar - 2}" '
+                       f'fill="{COLORS[dtype]}"/>')
             out.append(text(left + value * scale + 5, y + j * bar + bar - 3, f"{value:.2f} {dtype}", color=COLORS[dtype]))
     return svg(860, height, out)
 
