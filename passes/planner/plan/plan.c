@@ -51,13 +51,19 @@ bool plan_call(Arena *a, const char *text, PlanCall *out, Diag *d) {
       number.last = number.first;
       if (ok && *at == '-') {
         at++;
-        ok = read_number(&at, &number.last) && number.last >= number.first;
+        ok = read_number(&at, &number.last);
       }
     }
-    if (!ok || (*at && *at != ':')) {
+    bool whole = ok && (!*at || *at == ':');
+    if (!whole || number.last < number.first) {
       if (!plan_may_have_numbers(out->name, a, d)) return false;
-      diag_error(d, NULL, "'%.*s' of '%s' is no number with layers, such as 4 or 4@1-2",
-                 (int)strcspn(start, ":"), start, text);
+      int shown = (int)strcspn(start, ":");
+      if (whole)
+        diag_error(d, NULL, "the layers of '%.*s' of '%s' end before they begin", shown, start,
+                   text);
+      else
+        diag_error(d, NULL, "'%.*s' of '%s' is no number with layers, such as 4 or 4@1-2", shown,
+                   start, text);
       diag_hint(
           d,
           "write %s:4, or, for a program with numbers of layers, %s:4@1-4:2@5 for layers 1 to 4 "
