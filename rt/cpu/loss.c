@@ -44,13 +44,13 @@ NNRT_CLONES static float log_sum_exp(const float *x, int64_t n) {
 
 // Blocks of a thread: one for logits, of at most WIDE_BLOCK, and one for the log-sum-exps of the
 // pieces of a row.
-static bool wide_of(Wide *w, NnrtDtype type, int64_t n, int threads) {
+static bool wide_logits(Wide *w, NnrtDtype type, int64_t n, int threads) {
   int64_t pieces = (n + WIDE_BLOCK - 1) / WIDE_BLOCK;
   return wide_new(w, type, 1, pieces > WIDE_BLOCK ? pieces : WIDE_BLOCK, threads, 2, 0);
 }
 
 // The log-sum-exp of elements at .. at + n of x.  A 16-bit row is read in pieces: the result is
-// that of theirs.
+// the log-sum-exp of theirs.
 static float wide_log_sum_exp(const Wide *w, const void *x, int64_t at, int64_t n) {
   if (w->type == NNRT_f32) return log_sum_exp((const float *)x + at, n);
   int thread = omp_get_thread_num();
@@ -77,7 +77,7 @@ static int cross_entropy(NnrtDtype type, float *loss, float *lse, const void *lo
   if (code) return code;
   int threads = threads_for(m * c);
   Wide w;
-  if (!wide_of(&w, type, all, threads)) return NNRT_MEMORY;
+  if (!wide_logits(&w, type, all, threads)) return NNRT_MEMORY;
 #pragma omp parallel for num_threads(threads)
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
@@ -92,7 +92,7 @@ static int lse_parts(NnrtDtype type, float *y, const void *x, int64_t m, int64_t
                      int64_t from, int64_t all) {
   int threads = threads_for(m * g * c);
   Wide w;
-  if (!wide_of(&w, type, c, threads)) return NNRT_MEMORY;
+  if (!wide_logits(&w, type, c, threads)) return NNRT_MEMORY;
 #pragma omp parallel for num_threads(threads)
   for (int64_t i = 0; i < m * g; i++)
     y[i] = wide_log_sum_exp(&w, x, i * c, unpadded(c, from + i % g * c, all));

@@ -93,7 +93,7 @@ static void columns_write(const Wide *w, void *y, int64_t at, int64_t n, int64_t
 }
 
 // Memory for rows, or for `columns` of up to COLUMNS.
-static bool wide_of(Wide *w, NnrtDtype type, Axis a, int parts, int blocks) {
+static bool wide_axis(Wide *w, NnrtDtype type, Axis a, int parts, int blocks) {
   return a.inner == 1 ? wide_new(w, type, a.outer, a.n, parts, blocks, 0)
                       : wide_new(w, type, 1, a.n * COLUMNS, parts, blocks, 0);
 }
@@ -103,7 +103,7 @@ static int forward(NnrtDtype type, Kind kind, void *y, const void *x, int64_t nd
   Axis a = axis_of(ndim, shape, axis);
   int parts = threads_for(a.outer * a.n * a.inner);
   Wide w;
-  if (!wide_of(&w, type, a, parts, 1)) return NNRT_MEMORY;
+  if (!wide_axis(&w, type, a, parts, 1)) return NNRT_MEMORY;
   if (a.inner == 1) {
 #pragma omp parallel for num_threads(parts)
     for (int i = 0; i < parts; i++) {
@@ -185,7 +185,7 @@ static int backward(NnrtDtype type, Kind kind, void *dx, const void *y, const vo
   Axis a = axis_of(ndim, shape, axis);
   int parts = threads_for(a.outer * a.n * a.inner);
   Wide w;
-  if (!wide_of(&w, type, a, parts, 2)) return NNRT_MEMORY;
+  if (!wide_axis(&w, type, a, parts, 2)) return NNRT_MEMORY;
   if (a.inner == 1) {
 #pragma omp parallel for num_threads(parts)
     for (int i = 0; i < parts; i++) {

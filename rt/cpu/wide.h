@@ -13,7 +13,8 @@
 //     }
 //
 // A tensor of f32 is read and written where it is, in one piece.  A kernel for bf16 or f16 gives
-// the results of the kernel for f32 between casts.
+// the results of the kernel for f32 between casts, unless it adds a row longer than a block in
+// pieces.
 
 #ifndef NNRT_WIDE_H
 #define NNRT_WIDE_H

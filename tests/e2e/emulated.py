@@ -1,4 +1,5 @@
-"""One executable on processors without AVX and without AVX-512, which QEMU emulates: it trains as natively with that instruction set.
+"""One executable on processors without AVX and without AVX-512, which QEMU emulates: it has no later instructions, and finds
+the kernels that NNRT_MAX_ISA selects natively.
 
 The program starts itself again (rt/omp_spin.c), which would leave the emulator: GOMP_SPINCOUNT prevents it.  That the processor is
 emulated shows in the note of a job with a native rank, which names the instruction set that the emulated one lacks.
@@ -74,5 +75,6 @@ with scratch() as folder:
         for (sample, dtype), exe in executables.items():
             want, _ = train(sample, exe, folder / "native.jsonl", NNRT_MAX_ISA=level)
             got, messages = train(sample, exe, folder / "emulated.jsonl", emulator)
-            check(f"{sample} in {dtype} on {processor}: as with NNRT_MAX_ISA={level}", want and near(got, want), got, want, messages)
+            check(f"{sample} in {dtype} on {processor}: as with NNRT_MAX_ISA={level}", want and near(got, want), got, want,
+                  messages)
 finish()

@@ -1,5 +1,5 @@
-"""The emitted C of a model grows with its distinct blocks, not with its layers: loops over layers, inner loops between gradient
-buckets, and tables of the numbers that do not grow evenly.
+"""The emitted C of a model without savers of memory grows with its distinct blocks, not with its layers: loops over layers, inner
+loops between gradient buckets, and tables of the numbers that do not grow evenly.
 
 Compares GPTs of width 64 of 64 and 256 layers, which have three and twelve gradient buckets: bytes of C, of which the larger may
 have 1.15 times those of the smaller.

@@ -401,11 +401,11 @@ static void push_made(Arena *a, Candidates *all, const Candidate *c, Kept *kept)
   vec_push(a, all, *c);
 }
 
-// Whether a search found nothing that fits, and another one proves that nothing does in the most
-// micro-batches either: values of fewer rows need no more memory, so fewer micro-batches need not
-// be tried. False if no plan of any kind fits: then the one that needs least is wanted.
-static bool lacks_in_most(const Module *model, const ChooseOptions *o, Arena *a,
-                          const Candidate *c) {
+// Whether more micro-batches do not help a search that found nothing that fits: another search
+// proves that nothing fits in the most of them, and values of fewer rows need no more memory. False
+// if no plan of any kind fits: then the one that needs least is wanted.
+static bool always_lacks_memory(const Module *model, const ChooseOptions *o, Arena *a,
+                                const Candidate *c) {
   if (c->worth <= 0 || !c->searched || c->made || !c->needs_less) return false;
   int64_t most = 0, tried = 0;
   for (int64_t n = next_cut(o, a, c, c->micro_batches); n; n = next_cut(o, a, c, n)) {
@@ -414,10 +414,13 @@ static bool lacks_in_most(const Module *model, const ChooseOptions *o, Arena *a,
     tried++;
   }
   if (tried < 2) return false;
-  Candidate last = {.plan = c->plan, .ranks = c->ranks, .micro_batches = most, .worth = c->worth};
-  last.wanted = c->wanted;
-  last.exact = c->exact;
-  last.slow_factorings = c->slow_factorings;
+  Candidate last = {.plan = c->plan,
+                    .ranks = c->ranks,
+                    .micro_batches = most,
+                    .worth = c->worth,
+                    .wanted = c->wanted,
+                    .exact = c->exact,
+                    .slow_factorings = c->slow_factorings};
   candidate_make(model, o, a, &last, NULL);
   return !last.made && !last.stopped && last.searched && last.needs_less && last.proved &&
          !last.slow;
@@ -437,7 +440,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
   push_made(a, all, &c, kept);
   // More micro-batches, as long as one of these may fit.
   if (candidate_adds(&c) && any_fits(all)) return;
-  if (lacks_in_most(model, o, a, &c)) return;
+  if (always_lacks_memory(model, o, a, &c)) return;
   for (int64_t n = next_cut(o, a, &c, c.micro_batches); n; n = next_cut(o, a, &c, n)) {
     if (choice_ends(o, all)) break;
     if (!has_whole_rows(o, &c, n)) continue;

@@ -372,8 +372,8 @@ static int list_layers(lua_State *l) {
   return 1;
 }
 
-// layer_weights(numbers): the trained weights of these layers, each of that of its first reader.
-// Ops before the first layer count for it, and others for the layer before them.
+// layer_weights(numbers): the trained weights of these layers. A weight belongs to the layer of its
+// first reader; ops before the first layer count for it, and others for the layer before them.
 static int list_layer_weights(lua_State *l) {
   const Graph *g = plan_sharding(l)->g;
   Arena *a = program_of(l)->s->scratch;

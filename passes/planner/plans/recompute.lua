@@ -8,8 +8,8 @@
 --
 -- Each repeated subgraph, usually a layer, is a list of its own: only its inputs are saved from
 -- forward to backward. Without repeated subgraphs there are as many lists as ops in each: then as
--- many values are saved as are recomputed at a time. A result of a layer that is not recomputed
--- after it reads is saved as an activation of that one, so it is not recomputed either.
+-- many values are saved as are recomputed at a time. If the next layer is not recomputed, the result
+-- that it reads is saved as its activation, and is not recomputed.
 --
 -- An axis of size 1 suffices: `--plan tp=4,recompute=1` applies this to the program of tp.
 
