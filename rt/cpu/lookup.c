@@ -61,10 +61,11 @@ static int gather_back(NnrtDtype type, float *dx, const void *at, const void *dy
                        const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
                        int64_t all) {
   Axis a = axis_of(x_ndim, x_shape, axis);
-  int64_t count = product(at_shape, at_ndim), n = a.outer * count * a.inner;
+  int64_t count = product(at_shape, at_ndim);
   Indices indices = indices_of(at, count, width, batch, from, all, &a);
   int code = check_indices(&indices);
   if (code) return code;
+  int64_t n = a.outer * count * a.inner; // elements of dy: with batch dimensions `a` has changed
   // There are few rows of dy, compared with the rows of dx that are zeroed: all are converted
   // first.
   Wide w;
