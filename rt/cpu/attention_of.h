@@ -1,10 +1,12 @@
 // Powers of a tile of scores for one kind of processor, for attention.c: see kinds.h.
 
-#define VEC KIND(attention_vec)
-#define INT KIND(attention_int)
+#define VEC  KIND(attention_vec)
+#define INT  KIND(attention_int)
+#define WORD KIND(attention_word)
 
 typedef float VEC __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t INT __attribute__((vector_size(4 * WIDTH)));
+typedef uint32_t WORD __attribute__((vector_size(4 * WIDTH)));
 
 // x > y ? x : y, and x < y ? x : y, by the instructions that are just that: GCC would compute a
 // loop over the elements one by one.
@@ -37,8 +39,8 @@ KIND_INLINE VEC KIND(power)(VEC x) {
   p = p * r + 0x1.fffff6p-2f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  // Half of 2^n, so that n = 128 fits.
-  VEC half = (VEC)(((INT)t << 23) + (126 << 23));
+  // Half of 2^n, so that n = 128 fits.  Of x below -87 it is any number, and is not used.
+  VEC half = (VEC)(((WORD)t << 23) + (126u << 23));
   INT tiny = c < -87.0f;
   return (VEC)(~tiny & (INT)(p * half * 2.0f));
 }
@@ -98,5 +100,6 @@ static const AttentionKind KIND(attention_kind) = {KIND(softmax), KIND(softmax_b
 
 #undef VEC
 #undef INT
+#undef WORD
 #undef LARGER
 #undef SMALLER

@@ -318,7 +318,7 @@ static int run(NnrtPrep *p, NnrtDtype type, void *result, const void *first, con
   return dnnl_op_run(p, (const void *[]){result, first, second});
 }
 
-#define KERNEL(name, direction, type, R, T)                                                        \
+#define KERNEL(name, direction, type, R, result, T, first, second)                                 \
   NnrtPrep *nnrt_##name##_prep_##type(                                                             \
       int64_t ndim, const int64_t *x_shape, const int64_t *w_shape, const int64_t *y_shape,        \
       const int64_t *strides, const int64_t *pads, const int64_t *dilations, int64_t group,        \
@@ -333,9 +333,9 @@ static int run(NnrtPrep *p, NnrtDtype type, void *result, const void *first, con
     return run(p, NNRT_##type, result, first, second);                                             \
   }
 #define KERNELS(type, T)                                                                           \
-  KERNEL(conv, FORWARD, type, T, T)                                                                \
-  KERNEL(conv_back_x, BACK_X, type, T, T)                                                          \
-  KERNEL(conv_back_w, BACK_W, type, float, T)
+  KERNEL(conv, FORWARD, type, T, y, T, x, w)                                                       \
+  KERNEL(conv_back_x, BACK_X, type, T, dx, T, w, dy)                                               \
+  KERNEL(conv_back_w, BACK_W, type, float, dw, T, x, dy)
 
 KERNELS(f32, float)
 KERNELS(bf16, uint16_t)
