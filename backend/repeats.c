@@ -35,7 +35,7 @@
 //         …
 //
 // Lines that repeat in the body of a loop, such as layers between two gradient buckets, are a loop
-// in it.  Its numbers are products with i and j, or columns whose rows go on from part to part:
+// in it.  Its numbers are products with i and j, or columns, which go on from part to part:
 //
 //     for (int64_t i = 0, span_3 = 0, in_3[2] = {0}; i < 8; i++) {
 //       for (int64_t j = 0; j < 50; j++) {
@@ -95,7 +95,7 @@ typedef struct Columns {
 typedef struct Repeat {
   int from, length, times;
   int64_t saved;
-  const struct Repeat *outer; // the loop whose body it is in, or NULL; lines are of its first part
+  const struct Repeat *outer; // the loop around it, or NULL; lines are of its first part
 } Repeat;
 
 // Parts from `from` on in which a number grows by one step.
@@ -354,7 +354,7 @@ static int find_end(const Lines *l, int from, int end, int length, bool even) {
   return k;
 }
 
-// `outer`: the loop of whose first part the lines are, or NULL.
+// `outer`: the loop around the lines, which are of its first part, or NULL.
 static Repeat find_best(const Lines *l, int from, int end, const Repeat *outer) {
   Repeat best = {.saved = 0};
   int lengths[CANDIDATES], n = find_lengths(l, from, end, lengths);
@@ -442,7 +442,7 @@ static void push(Program *p, CallList *out, const char *text, const char *commen
   vec_push(p->arena, out, (Call){text, comment, joined});
 }
 
-// Adds a row to the table of spans, whose current line is *io_line.
+// Adds a row to the table of spans; *io_line is its current line.
 static void add_span(Program *p, StrBuf *io_line, int column, Span span, CallList *out) {
   strbuf_addf(io_line, "%s{%d, %d, %" PRId64 ", %" PRId64 "},", io_line->n ? " " : "  ", span.from,
               column, span.value, span.step);

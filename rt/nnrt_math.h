@@ -189,13 +189,9 @@ M_FN uint32_t m_half(uint32_t n) {
   return (uint32_t)((int32_t)n >> 1);
 }
 
-// e^x = 2^n e^r with |r| <= ln(2) / 2; 2^n in two factors, because n goes from -150 to 128.
-M_FN float m_exp_f(float x) {
-  float c = x < -104.0f ? -104.0f : x; // written so that NaN stays
-  c = c > 89.0f ? 89.0f : c;
-  float t = c * 0x1.715476p+0f + M_ROUND_BY;
-  float n = t - M_ROUND_BY;
-  float r = c - n * 0x1.62e4p-1f;
+// e^r of the rest r = x - n ln(2), with |r| <= ln(2) / 2
+M_FN float m_exp_rest(float x, float n) {
+  float r = x - n * 0x1.62e4p-1f;
   r = r - n * 0x1.7f7d1cp-20f;
   float p = 0x1.694p-10f;
   p = p * r + 0x1.125edcp-7f;
@@ -204,6 +200,15 @@ M_FN float m_exp_f(float x) {
   p = p * r + 0x1.fffff6p-2f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
+  return p;
+}
+
+// e^x = 2^n e^r; 2^n in two factors, because n goes from -150 to 128.
+M_FN float m_exp_f(float x) {
+  float c = x < -104.0f ? -104.0f : x; // written so that NaN stays
+  c = c > 89.0f ? 89.0f : c;
+  float t = c * 0x1.715476p+0f + M_ROUND_BY;
+  float p = m_exp_rest(c, t - M_ROUND_BY);
   uint32_t i = m_bits(t) - m_bits(M_ROUND_BY);
   uint32_t h = m_half(i);
   return p * m_exp2_int(h) * m_exp2_int(i - h);
@@ -214,16 +219,7 @@ M_FN float m_exp_f(float x) {
 M_FN float m_exp_upto_88_f(float x) {
   float c = x < -87.0f ? -87.0f : x; // written so that NaN stays
   float t = c * 0x1.715476p+0f + M_ROUND_BY;
-  float n = t - M_ROUND_BY;
-  float r = c - n * 0x1.62e4p-1f;
-  r = r - n * 0x1.7f7d1cp-20f;
-  float p = 0x1.694p-10f; // as in m_exp_f
-  p = p * r + 0x1.125edcp-7f;
-  p = p * r + 0x1.555b5ap-5f;
-  p = p * r + 0x1.55545p-3f;
-  p = p * r + 0x1.fffff6p-2f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
+  float p = m_exp_rest(c, t - M_ROUND_BY);
   p *= m_exp2_int(m_bits(t) - m_bits(M_ROUND_BY));
   return x < -87.0f ? 0.0f : p;
 }

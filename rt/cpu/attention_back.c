@@ -203,8 +203,8 @@ typedef struct Tensors {
   float *parts;
 } Tensors;
 
-// Computes range `range` of head `shared` of k and v.  `dq` (group, t, d): where its part of dQ is
-// written, or added; NULL: it is the whole.
+// Computes range `range` of head `shared` of k and v.  Its part of dQ is written to `dq` (group, t,
+// d), or added there; NULL: it is the whole.
 static void back_task(const Back *p, const Tensors *x, int64_t b, int64_t shared, int64_t range,
                       float *dq, bool add, const Memory *m) {
   const Attention *a = &p->attention;
