@@ -149,13 +149,15 @@ class Double(nn.Sequential):
 class UNet(nn.Module):
     """Segmentation (Ronneberger et al., 2015): up by ConvTranspose, or by interpolation."""
 
-    def __init__(self, bilinear=False):
+    def __init__(self, widths=(8, 16, 32), classes=5, bilinear=False):
         super().__init__()
-        self.down = nn.ModuleList([Double(3, 8), Double(8, 16), Double(16, 32)])
+        pairs = list(zip(widths, widths[1:]))
+        self.down = nn.ModuleList([Double(a, b) for a, b in [(3, widths[0]), *pairs]])
         double = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
-        self.rise = nn.ModuleList([nn.Sequential(double, nn.Conv2d(n, n // 2, 1)) if bilinear
-                                   else nn.ConvTranspose2d(n, n // 2, 2, 2) for n in (32, 16)])
-        self.up, self.head = nn.ModuleList([Double(32, 16), Double(16, 8)]), nn.Conv2d(8, 5, 1)
+        self.rise = nn.ModuleList([nn.Sequential(double, nn.Conv2d(b, a, 1)) if bilinear
+                                   else nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairs[::-1]])
+        self.up = nn.ModuleList([Double(2 * a, a) for a, _ in pairs[::-1]])
+        self.head = nn.Conv2d(widths[0], classes, 1)
 
     def forward(self, x):
         kept = []

@@ -5,6 +5,7 @@ from typing import Callable
 
 import models as samples
 import torch
+from architectures_written import UNet
 from torch import nn
 from torch.nn import functional as F
 
@@ -81,32 +82,6 @@ class DepthwiseCnn(nn.Module):
 
     def forward(self, x):
         return self.head(self.body(x).mean((2, 3)))
-
-
-class Unet(nn.Module):
-    """Segmentation (Ronneberger et al., 2015) with batch normalisation; logits have classes last."""
-
-    def __init__(self, widths, classes):
-        super().__init__()
-        pairs = list(zip([3, *widths], widths))
-        self.down = nn.ModuleList(self.double(a, b) for a, b in pairs)
-        self.rise = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairs[:0:-1])
-        self.up = nn.ModuleList(self.double(2 * a, a) for a, _ in pairs[:0:-1])
-        self.head = nn.Conv2d(widths[0], classes, 1)
-
-    @staticmethod
-    def double(n_in, n):
-        return nn.Sequential(nn.Conv2d(n_in, n, 3, padding=1, bias=False), nn.BatchNorm2d(n), nn.ReLU(),
-                             nn.Conv2d(n, n, 3, padding=1, bias=False), nn.BatchNorm2d(n), nn.ReLU())
-
-    def forward(self, x):
-        kept = []
-        for i, block in enumerate(self.down):
-            x = block(F.max_pool2d(x, 2) if i else x)
-            kept.append(x)
-        for rise, block, skip in zip(self.rise, self.up, kept[-2::-1]):
-            x = block(torch.cat([skip, rise(x)], 1))
-        return self.head(x).permute(0, 2, 3, 1)
 
 
 def torchvision_model(name):
@@ -327,7 +302,7 @@ MODELS = {
     "convnext": Model("ConvNeXt-Tiny, 64x64 images, batch 8", torchvision_model("convnext_tiny"), 8, image(64),
                       Ids((), IMAGES), True),
     "vit": Model("ViT 6x192, 64 patches, batch 16", lambda: Vit(64, 8, 6, 3, 192, 768), 16, image(64), Ids((), IMAGES)),
-    "unet": Model("U-Net of 16 to 128 channels, 64x64 images, batch 8", lambda: Unet([16, 32, 64, 128], 5), 8, image(64),
+    "unet": Model("U-Net of 16 to 128 channels, 64x64 images, batch 8", lambda: UNet([16, 32, 64, 128], 5), 8, image(64),
                   Ids((64, 64), 5), True),
     "bert": Model("BERT 4x256, 16 x 128 tokens", lambda: Bert(8000, 128, 4, 4, 256, 1024), 16, words(128, 8000),
                   Ids((128,), 8000)),
