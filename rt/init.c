@@ -74,6 +74,7 @@ static bool init_from_payload(NnrtRank *r, const NnrtTensor *t, const Part *part
       n = end - from < PIECE ? end - from : PIECE;
       if (!nnrt_payload_check(r->program, from, n, w)) return false;
       nnrt_device_put(r, to, r->run->payload + from, n);
+      nnrt_payload_release(from, n);
     }
   }
   return true;

@@ -1,8 +1,8 @@
 // The parts of this executable's file (trailer.h): the program itself, and the payload, which are
 // initial weights and the model for --export.
 //
-// The file is mapped, so only the pages that are read take memory.  strip and objcopy cut off all
-// but the program.
+// The file is mapped, so only the pages that are read take memory, and those of a weight only until
+// ranks have copied it.  strip and objcopy cut off all but the program.
 //
 // The checksums of the trailer and of the program are compared first, in a constructor: a damaged
 // program ends before its code or its tables are used.  Those of the payload are compared when a
@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -233,6 +234,16 @@ bool nnrt_payload_check(const NnrtProgram *p, int64_t at, int64_t bytes, Why *w)
     atomic_store_explicit(&self.compared[k], 1, memory_order_relaxed);
   }
   return true;
+}
+
+void nnrt_payload_release(int64_t at, int64_t bytes) {
+  int64_t page = sysconf(_SC_PAGESIZE);
+  int64_t from = self.part[PAYLOAD].at + at, end = from + bytes;
+  // Whole pages; another rank that reads them gets them from the system's cache.
+  from = (from + page - 1) / page * page;
+  end = end / page * page;
+  if (from < end)
+    madvise((void *)(uintptr_t)(self.file.at + from), (size_t)(end - from), MADV_DONTNEED);
 }
 
 const char *nnrt_payload_plans(int64_t *out_bytes) {

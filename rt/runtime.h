@@ -184,6 +184,8 @@ bool nnrt_records_end(Records *r);
 bool nnrt_payload_open(const NnrtProgram *p, const uint8_t **out, Why *w);
 // Compares the checksums of the payload's blocks with these bytes, once each.
 bool nnrt_payload_check(const NnrtProgram *p, int64_t at, int64_t bytes, Why *w);
+// The process needs this range no longer in memory: reading it again reads the file.
+void nnrt_payload_release(int64_t at, int64_t bytes);
 // Returns execution plans of libraries, made ahead of time; NULL and 0 if none, or damaged.
 const char *nnrt_payload_plans(int64_t *out_bytes);
 void nnrt_payload_refuse(void); // ends a rank with a damaged program, if the start has not

@@ -106,6 +106,8 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("shard", "explain", s->explain);
   OPTION("comm", "reshard", strcmp(s->reshard, "rvd") != 0 ? s->reshard : NULL);
   OPTION("stash_weights", "accumulate", s->accumulate > 1 ? WHOLE(s->accumulate) : NULL);
+  OPTION("optimizer_in_backward", "early",
+         s->ranks == 1 && !target_of(s)->multi_tensor ? "true" : NULL);
   OPTION("overlap", "limited", s->cluster ? "true" : NULL);
   // Passes that always need prices use the target's default cluster if none is given.
   const char *cluster = s->network ? s->network : target_of(s)->cluster;

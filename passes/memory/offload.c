@@ -62,8 +62,7 @@ typedef struct Offload {
 
 // -- Early updates -----------------------------------------------------------------------------
 
-// The bytes that are copied to the device for the update.
-static int64_t bytes_away(const Op *op) {
+int64_t offload_bytes(const Op *op) {
   int64_t bytes = 0;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
@@ -81,7 +80,7 @@ bool offload_wants_early(const Graph *g) {
   for_each_op(op, g) {
     if (!op_optimizes(op)) continue;
     gradients += type_bytes(op->in[1].value->type);
-    int64_t away = bytes_away(op);
+    int64_t away = offload_bytes(op);
     if (away > most) most = away;
   }
   return most > 0 && gradients > OFFLOAD_AT_ONCE * most;

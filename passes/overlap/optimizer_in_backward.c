@@ -15,7 +15,9 @@
 // from the same numbers and are the same, and the norm of all gradients is known at the end, as
 // before.
 //
-// A plan's program asks for it (`optimizer_in_backward`), and gets an error if it is impossible.
+// A plan's program asks for it (`optimizer_in_backward`), and gets an error if it is impossible.  The
+// option `early` gives updates that are early if they can be: nnaot does so for one rank, if the
+// target gains nothing by one launch of all updates (multi_tensor.c).
 // With optimizer states in host memory (offload.c) updates are early without that request, if they
 // can be: then copies of states overlap with backward. But then the states on the device are
 // resident together with saved activations, so their bytes must be less than those of all
@@ -223,6 +225,13 @@ static Reason in_the_way(const EarlyUpdates *h) {
                   "compile without --clip-norm"};
 }
 
+// States that are copied to the device for updates would be there beside saved activations.
+static bool has_offloaded(const Graph *g) {
+  for_each_op(op, g)
+    if (op_optimizes(op) && offload_bytes(op)) return true;
+  return false;
+}
+
 // -- The pass ----------------------------------------------------------------------------------
 
 bool pass_optimizer_in_backward(Module *m, const PassOptions *o, Diag *d) {
@@ -235,8 +244,10 @@ bool pass_optimizer_in_backward(Module *m, const PassOptions *o, Diag *d) {
   }
   bool wanted = m->optimizer_in_backward;
   m->optimizer_in_backward = false;
-  // Without a request, updates are early only for offloaded states, and if no obstacle exists.
-  if (!w || (!wanted && !offload_wants_early(h.g))) return true;
+  if (!w) return true;
+  // Without a request, updates are early only if that reduces memory and no obstacle exists.
+  bool early = has_offloaded(h.g) ? offload_wants_early(h.g) : opt_bool(o, "early", false);
+  if (!wanted && !early) return true;
   graph_renumber(h.g);
   h.n_ops = h.g->n_ops;
   Reason reason = in_the_way(&h);
