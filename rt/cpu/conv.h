@@ -1,20 +1,26 @@
-// The shapes of a convolution, which oneDNN (conv.c) and the products per tap (taps.c) read.
+// The shapes of a convolution, which oneDNN (dnnl_conv.c) and the products per tap (taps.c) read.
 
 #ifndef NNRT_CONV_H
 #define NNRT_CONV_H
 
-#include "dnnl.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-enum { MAX_DIMS = 5 }; // batch, channels and three spatial, and one more for the groups of weights
+enum {
+  MAX_DIMS = 5,  // batch, channels and three spatial, and one more for the groups of weights
+  CONV_DIMS = 12 // of oneDNN's arrays
+};
 
 // The tensor that is computed: y, the gradient of x, or that of w.
 typedef enum Direction { FORWARD, BACK_X, BACK_W } Direction;
 
 typedef struct Conv {
   int64_t ndim, group;
-  dnnl_dims_t x, w, y; // in oneDNN's order: channels before spatial dimensions
+  int64_t x[CONV_DIMS], w[CONV_DIMS],
+      y[CONV_DIMS]; // in oneDNN's order: channels before spatial dimensions
   int64_t w_ndim;
-  dnnl_dims_t stride, dilation, low, high; // in oneDNN a dilation of 0 is a dense filter
+  int64_t stride[CONV_DIMS], low[CONV_DIMS], high[CONV_DIMS];
+  int64_t dilation[CONV_DIMS]; // as in oneDNN, 0 is a dense filter
   bool channels_last;
 } Conv;
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "device.h"
+#include "isa.h"
 #include "word_sum.h"
 
 struct NnrtDevice {
@@ -48,7 +49,13 @@ bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
 
 void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
   (void)p;
-  (void)out;
+  int64_t set;
+  Why w = {0};
+  // A wrong variable is an error of training only.
+  if (!nnrt_device_isa(&set, &w)) return;
+  fprintf(out, ",\n  \"instruction_set\": \"%s\",\n  \"kernels\": [", nnrt_device_isa_name(set));
+  if (library_name()) fprintf(out, "\"%s\", ", library_name());
+  fputs("\"nnaot\"]", out);
 }
 
 // Maps zeroed memory on huge pages; the rank that uses it touches it first.

@@ -53,13 +53,6 @@ static void op_free(NnrtPrep *p) {
   free(op);
 }
 
-bool dnnl_op_small(int64_t products, int64_t elements) {
-  // With two idle cores a product of 2^20 multiplications gains 3 of its 9 microseconds from the
-  // second one, and one of half that size nothing.  An element that comes from memory costs as much
-  // as many multiplications: a vector times a matrix of 2^20 elements takes 100.
-  return (double)products + 16 * (double)elements < 1 << 20;
-}
-
 DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements) {
   if (!kernel_memory_left(name)) return NULL;
   DnnlOp *op = calloc(1, sizeof *op);
@@ -70,7 +63,7 @@ DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements) {
   }
   op->base.free = op_free;
   op->name = name;
-  op->small = dnnl_op_small(products, elements);
+  op->small = kernel_small(products, elements);
   // oneDNN divides a primitive by the number of threads at its creation.
   op->threads = omp_get_max_threads();
   if (op->small) omp_set_num_threads(1);

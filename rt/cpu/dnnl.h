@@ -52,8 +52,6 @@ typedef struct DnnlOp {
 // Begins an op of `products` multiplications on tensors of `elements` elements.  Until dnnl_op_end
 // it may change the number of threads of the caller's OpenMP.  NULL: failed.
 DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements);
-// Whether one thread runs an op of this size.
-bool dnnl_op_small(int64_t products, int64_t elements);
 bool dnnl_op_ok(DnnlOp *op, dnnl_status_t status); // reports an error and returns false
 dnnl_engine_t dnnl_op_engine(void);                // of the process
 

@@ -1,15 +1,14 @@
 // Sparse experts: slots of rows, rows at their slots, and products of each row with the matrix of
 // its own expert.
 //
-// A product sorts the rows by expert.  Rows of one expert are copied together, multiplied by
-// oneDNN's sgemm, and the results copied to their places: two copies of a row beside n or k
+// A product sorts the rows by expert.  Rows of one expert are copied together, multiplied by the
+// library (library.h), and the results copied to their places: two copies of a row beside n or k
 // products of it.  The number of rows of an expert differs from step to step, so nothing is
 // prepared.
 
-#include <dnnl.h>
-
 #include "expert_slots.h"
 #include "indices.h"
+#include "library.h"
 
 // -- Slots -----------------------------------------------------------------------------------
 
@@ -141,7 +140,8 @@ static int sort_rows(Groups *s, const void *index, int64_t width, int64_t rows, 
   size_t list = round_64((size_t)rows * sizeof(int64_t));
   size_t panel = round_64((size_t)(s->most * k) * sizeof(float));
   size_t bytes = starts + list + panel + round_64((size_t)(s->most * n) * sizeof(float));
-  char *scratch = code ? NULL : kernel_scratch(bytes);
+  // Products run meanwhile, and may use the other block.
+  char *scratch = code ? NULL : kernel_outer_scratch(bytes);
   if (!scratch) {
     free(count);
     return code ? code : scratch_failed(bytes);
@@ -169,14 +169,6 @@ static void take_rows(float *to, const float *x, const int64_t *row, int64_t n, 
     memcpy(to + i * k, x + row[i] * k, (size_t)k * sizeof *to);
 }
 
-static int multiply(char trans_a, char trans_b, int64_t m, int64_t n, int64_t k, const float *a,
-                    int64_t a_row, const float *b, int64_t b_row, float *c) {
-  dnnl_status_t status =
-      dnnl_sgemm(trans_a, trans_b, m, n, k, 1.0f, a, a_row, b, b_row, 0.0f, c, n);
-  if (status == dnnl_success) return NNRT_OK;
-  return nnrt_error(NNRT_LIBRARY, "oneDNN's sgemm fails with status %d", (int)status);
-}
-
 int nnrt_grouped_linear_f32(float *y, const float *w, const float *x, const void *index,
                             int64_t at_ndim, const int64_t *at_shape, const int64_t *w_shape,
                             int64_t from, int64_t all, int64_t width, bool trans, bool parts) {
@@ -192,7 +184,7 @@ int nnrt_grouped_linear_f32(float *y, const float *w, const float *x, const void
     int64_t m = s.start[e + 1] - s.start[e];
     if (m == 0 || n == 0 || k == 0) continue;
     take_rows(s.x, x, row, m, k);
-    code = multiply('N', trans ? 'T' : 'N', m, n, k, s.x, k, w + e * k * n, trans ? k : n, s.y);
+    code = library_multiply(false, trans, m, n, k, s.x, k, w + e * k * n, trans ? k : n, s.y);
 #pragma omp parallel for num_threads(threads_for(m *n))
     for (int64_t i = 0; i < m; i++)
       memcpy(y + row[i] * n, s.y + i * n, (size_t)n * sizeof *y);
@@ -220,8 +212,8 @@ int nnrt_grouped_linear_back_w_f32(float *dw, const void *index, const float *x,
     }
     take_rows(s.x, x, row, m, k);
     take_rows(s.y, dy, row, m, n);
-    code = trans ? multiply('T', 'N', n, k, m, s.y, n, s.x, k, to)
-                 : multiply('T', 'N', k, n, m, s.x, k, s.y, n, to);
+    code = trans ? library_multiply(true, false, n, k, m, s.y, n, s.x, k, to)
+                 : library_multiply(true, false, k, n, m, s.x, k, s.y, n, to);
   }
   return code;
 }

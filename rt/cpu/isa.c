@@ -7,8 +7,8 @@
 // compute different bits of the weights that they hold in common.  They agree on the sets that all
 // have (kernel_agreement.c), before the first kernel is prepared.
 //
-// oneDNN is told by its function, and its own variable ONEDNN_MAX_CPU_ISA of one rank becomes a
-// limit of all.  The dynamic linker has chosen a version of each NNRT_CLONES
+// The library is told by its function, and its own variable of one rank becomes a limit of all
+// (dnnl_isa.c).  The dynamic linker has chosen a version of each NNRT_CLONES
 // function before main: the compiler writes a resolver, which reads the features of the processor
 // from libgcc's variables, and the linker stores its result in the table of addresses.  To lower
 // the choice, the features are cleared, and all resolvers are called again.  The table is protected
@@ -17,38 +17,25 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#include <dnnl.h>
-
-#include "device.h"
-
-// A set of bits: oneDNN's own numbers, each of which contains those of the sets before it, and the
-// versions of NNRT_CLONES.
-enum {
-  CLONES_V3 = 1 << 16,
-  CLONES_V4 = 1 << 17,
-  CLONES = CLONES_V3 | CLONES_V4,
-  DNNL_BITS = 0xffff
-};
+#include "isa.h"
 
 static const struct {
   const char *name; // in NNRT_MAX_ISA
-  const char *dnnl; // in ONEDNN_MAX_CPU_ISA
   int set;
 } levels[] = {
-    {"sse4.2", "SSE41", dnnl_cpu_isa_sse41}, // no kernel uses more of it than the next
-    {"sse41", "SSE41", dnnl_cpu_isa_sse41},
-    {"avx", "AVX", dnnl_cpu_isa_avx},
-    {"avx2", "AVX2", dnnl_cpu_isa_avx2 | CLONES_V3},
-    {"avx2_vnni", "AVX2_VNNI", dnnl_cpu_isa_avx2_vnni | CLONES_V3},
-    {"avx2_vnni_2", "AVX2_VNNI_2", dnnl_cpu_isa_avx2_vnni_2 | CLONES_V3},
-    {"avx512", "AVX512_CORE", dnnl_cpu_isa_avx512_core | CLONES},
-    {"avx512_vnni", "AVX512_CORE_VNNI", dnnl_cpu_isa_avx512_core_vnni | CLONES},
-    {"avx512_bf16", "AVX512_CORE_BF16", dnnl_cpu_isa_avx512_core_bf16 | CLONES},
-    {"avx512_fp16", "AVX512_CORE_FP16", dnnl_cpu_isa_avx512_core_fp16 | CLONES},
-    {"amx", "AVX512_CORE_AMX", dnnl_cpu_isa_avx512_core_amx | CLONES},
-    {"amx_fp16", "AVX512_CORE_AMX_FP16", dnnl_cpu_isa_avx512_core_amx_fp16 | CLONES},
+    {"sse4.2", ISA_SSE41}, // no kernel uses more of it than the next
+    {"sse41", ISA_SSE41},
+    {"avx", ISA_AVX},
+    {"avx2", ISA_AVX2 | ISA_CLONES_V3},
+    {"avx2_vnni", ISA_AVX2_VNNI | ISA_CLONES_V3},
+    {"avx2_vnni_2", ISA_AVX2_VNNI_2 | ISA_CLONES_V3},
+    {"avx512", ISA_AVX512 | ISA_CLONES},
+    {"avx512_vnni", ISA_AVX512_VNNI | ISA_CLONES},
+    {"avx512_bf16", ISA_AVX512_BF16 | ISA_CLONES},
+    {"avx512_fp16", ISA_AVX512_FP16 | ISA_CLONES},
+    {"amx", ISA_AMX | ISA_CLONES},
+    {"amx_fp16", ISA_AMX_FP16 | ISA_CLONES},
 };
 enum { N_LEVELS = sizeof levels / sizeof *levels };
 
@@ -91,19 +78,19 @@ static int of_processor(void) {
   bool tiles = fp16 && __builtin_cpu_supports("amx-int8") && __builtin_cpu_supports("amx-bf16") &&
                has_tiles();
   int set = 0;
-  if (__builtin_cpu_supports("sse4.1")) set |= dnnl_cpu_isa_sse41;
-  if (__builtin_cpu_supports("avx")) set |= dnnl_cpu_isa_avx;
-  if (avx2) set |= dnnl_cpu_isa_avx2;
-  if (avx_vnni) set |= dnnl_cpu_isa_avx2_vnni;
-  if (avx_vnni && int8 && convert) set |= dnnl_cpu_isa_avx2_vnni_2;
-  if (v4) set |= dnnl_cpu_isa_avx512_core;
-  if (vnni) set |= dnnl_cpu_isa_avx512_core_vnni;
-  if (bf16) set |= dnnl_cpu_isa_avx512_core_bf16;
-  if (fp16) set |= dnnl_cpu_isa_avx512_core_fp16;
-  if (tiles) set |= dnnl_cpu_isa_avx512_core_amx;
-  if (tiles && tiles_fp16) set |= dnnl_cpu_isa_avx512_core_amx_fp16;
-  if (__builtin_cpu_supports("x86-64-v3")) set |= CLONES_V3;
-  return set | (v4 ? CLONES_V4 : 0);
+  if (__builtin_cpu_supports("sse4.1")) set |= ISA_SSE41;
+  if (__builtin_cpu_supports("avx")) set |= ISA_AVX;
+  if (avx2) set |= ISA_AVX2;
+  if (avx_vnni) set |= ISA_AVX2_VNNI;
+  if (avx_vnni && int8 && convert) set |= ISA_AVX2_VNNI_2;
+  if (v4) set |= ISA_AVX512;
+  if (vnni) set |= ISA_AVX512_VNNI;
+  if (bf16) set |= ISA_AVX512_BF16;
+  if (fp16) set |= ISA_AVX512_FP16;
+  if (tiles) set |= ISA_AMX;
+  if (tiles && tiles_fp16) set |= ISA_AMX_FP16;
+  if (__builtin_cpu_supports("x86-64-v3")) set |= ISA_CLONES_V3;
+  return set | (v4 ? ISA_CLONES_V4 : 0);
 }
 
 // libgcc's features of the processor from number 32 on, 32 in a word.  Their numbers are part of
@@ -141,11 +128,11 @@ static int find_program(struct dl_phdr_info *info, size_t size, void *out) {
 }
 
 static bool lower_clones(int set, Why *w) {
-  if (!(set & CLONES_V4)) clear_feature(FEATURE_V4);
-  if (!(set & CLONES_V3)) clear_feature(FEATURE_V3);
+  if (!(set & ISA_CLONES_V4)) clear_feature(FEATURE_V4);
+  if (!(set & ISA_CLONES_V3)) clear_feature(FEATURE_V3);
   __asm__ volatile("" ::: "memory"); // the built-in functions read the variables again
-  if ((!(set & CLONES_V4) && __builtin_cpu_supports("x86-64-v4")) ||
-      (!(set & CLONES_V3) && __builtin_cpu_supports("x86-64-v3")))
+  if ((!(set & ISA_CLONES_V4) && __builtin_cpu_supports("x86-64-v4")) ||
+      (!(set & ISA_CLONES_V3) && __builtin_cpu_supports("x86-64-v3")))
     return why(w, "the program's kernels cannot use fewer instructions than the processor has");
   struct dl_phdr_info program = {0};
   dl_iterate_phdr(find_program, &program);
@@ -181,19 +168,9 @@ static bool lower_clones(int set, Why *w) {
 
 #endif
 
-// Returns the sets that oneDNN's own variable leaves to it.  A name that is none of them has no
-// effect there, and none here.
-static int of_dnnl_variable(void) {
-  const char *most = getenv("ONEDNN_MAX_CPU_ISA");
-  if (!most || !*most) most = getenv("DNNL_MAX_CPU_ISA");
-  for (int i = 0; most && i < N_LEVELS; i++)
-    if (strcasecmp(most, levels[i].dnnl) == 0) return levels[i].set & DNNL_BITS;
-  return DNNL_BITS;
-}
-
 bool nnrt_device_isa(int64_t *out_set, Why *w) {
   const char *most = getenv("NNRT_MAX_ISA");
-  int set = of_processor() & (CLONES | of_dnnl_variable()), found = -1;
+  int set = of_processor() & (~ISA_OF_LIBRARY | library_isa_allowed()), found = -1;
   *out_set = set;
   if (!most || !*most) return true;
   for (int i = 0; i < N_LEVELS && found < 0; i++)
@@ -209,10 +186,9 @@ bool nnrt_device_isa(int64_t *out_set, Why *w) {
 }
 
 bool nnrt_device_use_isa(int64_t set, Why *w) {
-  int mine = of_processor(), dnnl = (int)set & DNNL_BITS;
-  // oneDNN follows its variable by itself.
-  if (dnnl != (mine & of_dnnl_variable()) &&
-      dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)dnnl) != dnnl_success)
-    return why(w, "oneDNN cannot use the instruction set '%s'", nnrt_device_isa_name(set));
-  return (set & CLONES) == (mine & CLONES) || lower_clones((int)set, w);
+  int mine = of_processor(), library = (int)set & ISA_OF_LIBRARY;
+  if (library != (mine & library_isa_allowed()) && !library_isa_use(library))
+    return why(w, "%s cannot use the instruction set '%s'", library_name(),
+               nnrt_device_isa_name(set));
+  return (set & ISA_CLONES) == (mine & ISA_CLONES) || lower_clones((int)set, w);
 }

@@ -10,11 +10,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#include <dnnl.h>
-
-#include "device.h"
+#include "isa.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
@@ -74,19 +71,11 @@ static void add_caches(Terms *t) {
 
 void nnrt_device_terms(const NnrtRank *r, Terms *t) {
   (void)r;
-  const dnnl_version_t *v = dnnl_version();
-  // From this call on, oneDNN refuses another instruction set.
-  int set = dnnl_get_effective_cpu_isa();
   add_processor(t);
   add_caches(t);
-  nnrt_terms_add(t, "oneDNN", "%d.%d.%d (%.12s)", v->major, v->minor, v->patch, v->hash);
-  nnrt_terms_add(t, "oneDNN's instruction set", "%#x", (unsigned)set);
+  library_terms(t);
 }
 
 void nnrt_device_variables(Terms *t) {
-  // oneDNN reads the first that is set; it takes hints in both cases.
-  const char *hints = getenv("ONEDNN_CPU_ISA_HINTS");
-  if (!hints || !*hints) hints = getenv("DNNL_CPU_ISA_HINTS");
-  bool none = !hints || !*hints || strcasecmp(hints, "NO_HINTS") == 0;
-  nnrt_terms_add(t, "ONEDNN_CPU_ISA_HINTS", "%s", none ? "not set" : hints);
+  library_variables(t);
 }

@@ -5,6 +5,7 @@
 #define NNRT_TAPS_H
 
 #include "conv.h"
+#include "kernel.h"
 
 // Whether products per tap are faster than oneDNN: by the shapes alone, so all machines have the
 // same answer.
