@@ -4,6 +4,7 @@
 //
 // A convolution of bf16 is the library's, or that of f32 on copies.
 
+#include "conv_own.h"
 #include "library.h"
 #include "taps.h"
 #include "wide.h"
@@ -55,6 +56,7 @@ static void copied_free(NnrtPrep *p) {
 
 static int f32_run(NnrtPrep *p, float *result, const float *first, const float *second) {
   if (taps_is(p)) return taps_run(p, result, first, second);
+  if (conv_own_is(p)) return conv_own_run(p, result, first, second);
   return library_conv_run(p, result, first, second);
 }
 
@@ -85,8 +87,9 @@ static int copied_run(Copied *c, void *result, const void *first, const void *se
 }
 
 static NnrtPrep *f32_prep(const char *name, const Conv *c, Direction direction) {
-  return taps_fit(c, direction) ? taps_prep(name, c, direction)
-                                : library_conv_prep(name, NNRT_f32, c, direction);
+  if (taps_fit(c, direction)) return taps_prep(name, c, direction);
+  return library_has_conv(NNRT_f32, c, direction) ? library_conv_prep(name, NNRT_f32, c, direction)
+                                                  : conv_own_prep(name, c, direction);
 }
 
 static NnrtPrep *copied_prep(const char *name, const Conv *c, Direction direction) {

@@ -1,4 +1,5 @@
-// The shapes of a convolution, which oneDNN (dnnl_conv.c) and the products per tap (taps.c) read.
+// The shapes of a convolution, which its kernels read: oneDNN (dnnl_conv.c), the products per tap
+// (taps.c) and our own of all shapes (conv_own.c).
 
 #ifndef NNRT_CONV_H
 #define NNRT_CONV_H

@@ -24,6 +24,9 @@ static const struct {
   const char *name; // in NNRT_MAX_ISA
   int set;
 } levels[] = {
+#if defined(__aarch64__)
+    {"neon", ISA_NEON},
+#else
     {"sse4.2", ISA_SSE41}, // no kernel uses more of it than the next
     {"sse41", ISA_SSE41},
     {"avx", ISA_AVX},
@@ -36,6 +39,7 @@ static const struct {
     {"avx512_fp16", ISA_AVX512_FP16 | ISA_CLONES},
     {"amx", ISA_AMX | ISA_CLONES},
     {"amx_fp16", ISA_AMX_FP16 | ISA_CLONES},
+#endif
 };
 enum { N_LEVELS = sizeof levels / sizeof *levels };
 
@@ -158,7 +162,11 @@ static bool lower_clones(int set, Why *w) {
 #else
 
 static int of_processor(void) {
+#if defined(__aarch64__)
+  return ISA_NEON;
+#else
   return 0;
+#endif
 }
 
 static bool lower_clones(int set, Why *w) {

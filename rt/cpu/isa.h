@@ -24,7 +24,9 @@ enum {
   // The versions of functions marked NNRT_CLONES.
   ISA_CLONES_V3 = 1 << 16,
   ISA_CLONES_V4 = 1 << 17,
-  ISA_CLONES = ISA_CLONES_V3 | ISA_CLONES_V4
+  ISA_CLONES = ISA_CLONES_V3 | ISA_CLONES_V4,
+  // aarch64, which every processor of that kind has.
+  ISA_NEON = 1 << 18
 };
 
 // "oneDNN 3.2.0", or NULL: there is no library.

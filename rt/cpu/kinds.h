@@ -46,7 +46,11 @@ static inline int kind_here(void) {
 #define NAME base
 #define TARGET
 #define WIDTH 4
-#define ROWS  6
+#if defined(__aarch64__) // it has 32 registers
+#define ROWS 12
+#else
+#define ROWS 6
+#endif
 #include KIND_FILE
 #undef NAME
 #undef TARGET

@@ -76,14 +76,14 @@ KIND_INLINE void KIND(rows_of)(const int n, const int vectors, const TileProduct
 }
 
 // The rows of a tile are constants.
-#if ROWS > 6
-#define EACH_N(CASE)                                                                               \
-  CASE(1)                                                                                          \
-  CASE(2)                                                                                          \
-  CASE(3)                                                                                          \
-  CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
+#define UP_TO_6(CASE)  CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#define UP_TO_12(CASE) UP_TO_6(CASE) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#if ROWS == 14
+#define EACH_N(CASE) UP_TO_12(CASE) CASE(13) CASE(14)
+#elif ROWS == 12
+#define EACH_N(CASE) UP_TO_12(CASE)
 #else
-#define EACH_N(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#define EACH_N(CASE) UP_TO_6(CASE)
 #endif
 
 #define CASE(n)                                                                                    \
@@ -110,6 +110,8 @@ TARGET static void KIND(rows_of_one)(int rows, const TileProduct *p, float *c, c
 }
 #undef CASE
 #undef EACH_N
+#undef UP_TO_6
+#undef UP_TO_12
 
 TARGET static void KIND(product)(const TileProduct *p) {
   // Tiles of about equal numbers of rows: fewer than four do not hide the latency of the sums.
@@ -132,12 +134,14 @@ TARGET static void KIND(product)(const TileProduct *p) {
 
 // -- Packing -----------------------------------------------------------------------------------
 
-// A vector of f16 as floats: v3 and v4 have an instruction for it.
+// A vector of f16 as floats: v3, v4 and aarch64 have an instruction for it.
 KIND_INLINE VEC KIND(from_f16)(const uint16_t *from) {
 #if WIDTH == 16
   return (VEC)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)from));
 #elif WIDTH == 8
   return (VEC)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)from));
+#elif defined(__aarch64__)
+  return (VEC)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 #else
   VEC y;
   for (int j = 0; j < WIDTH; j++)
