@@ -122,21 +122,21 @@ static void add_steps(DnnlOp *op, dnnl_primitive_desc_t pd, Role *role) {
 }
 
 // Address 0 of a run is the result; then the operands, in the order x, w, y.
-NnrtPrep *library_conv_prep(const char *name, NnrtDtype of, const Conv *c, Direction direction) {
-  dnnl_data_type_t type = of == NNRT_bf16 ? dnnl_bf16 : dnnl_f32;
+NnrtPrep *library_conv_prep(const char *name, NnrtDtype type, const Conv *c, Direction direction) {
+  dnnl_data_type_t t = type == NNRT_bf16 ? dnnl_bf16 : dnnl_f32;
   // An element of y is a sum over the filter of its channel.
   int64_t skip = c->w_ndim - c->ndim + 1, filter = product(c->w + skip, c->w_ndim - skip),
           y_size = product(c->y, c->ndim);
   DnnlOp *op = dnnl_op_new(name, y_size * filter,
                            product(c->x, c->ndim) + product(c->w, c->w_ndim) + y_size);
   if (!op) return NULL;
-  dnnl_memory_desc_t x = plain(op, type, c, c->x), y = plain(op, type, c, c->y);
-  dnnl_memory_desc_t w = dnnl_op_desc(op, direction == BACK_W ? dnnl_f32 : type, c->w_ndim, c->w);
+  dnnl_memory_desc_t x = plain(op, t, c, c->x), y = plain(op, t, c, c->y);
+  dnnl_memory_desc_t w = dnnl_op_desc(op, direction == BACK_W ? dnnl_f32 : t, c->w_ndim, c->w);
   // The primitive chooses these layouts.
-  dnnl_memory_desc_t x_any = dnnl_op_desc_any(op, type, c->ndim, c->x);
-  dnnl_memory_desc_t w_any = dnnl_op_desc_any(op, type, c->w_ndim, c->w);
+  dnnl_memory_desc_t x_any = dnnl_op_desc_any(op, t, c->ndim, c->x);
+  dnnl_memory_desc_t w_any = dnnl_op_desc_any(op, t, c->w_ndim, c->w);
   dnnl_memory_desc_t dw_any = dnnl_op_desc_any(op, dnnl_f32, c->w_ndim, c->w);
-  dnnl_memory_desc_t y_any = dnnl_op_desc_any(op, type, c->ndim, c->y);
+  dnnl_memory_desc_t y_any = dnnl_op_desc_any(op, t, c->ndim, c->y);
   bool layout_as_is = c->channels_last || (direction == BACK_X && c->x[1] / c->group < 16);
   dnnl_primitive_desc_t pd =
       describe(op, c, direction, layout_as_is ? x : x_any, w_any, dw_any, layout_as_is ? y : y_any);

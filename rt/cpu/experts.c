@@ -124,7 +124,10 @@ static int sort_rows(Groups *s, const void *index, int64_t width, int64_t rows, 
   int64_t per_rows = parts ? rows / parts : rows, per = parts ? experts / parts : experts;
   // The sizes of groups, before there is scratch for them.
   int64_t *count = calloc((size_t)experts + 2, sizeof *count);
-  if (!count) return scratch_failed((size_t)(experts + 2) * sizeof *count);
+  if (!count) {
+    scratch_failed((size_t)(experts + 2) * sizeof *count);
+    return NNRT_MEMORY;
+  }
   int code = NNRT_OK;
   for (int64_t i = 0; i < rows && !code; i++) {
     int64_t expert = index_at(index, width, i);
@@ -144,7 +147,9 @@ static int sort_rows(Groups *s, const void *index, int64_t width, int64_t rows, 
   char *scratch = code ? NULL : kernel_outer_scratch(bytes);
   if (!scratch) {
     free(count);
-    return code ? code : scratch_failed(bytes);
+    if (code) return code;
+    scratch_failed(bytes);
+    return NNRT_MEMORY;
   }
   s->start = (int64_t *)scratch;
   s->row = (int64_t *)(scratch + starts);
