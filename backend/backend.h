@@ -9,9 +9,10 @@ enum { MAX_SM = 16 };
 
 #define CUDA_ARCHITECTURES "sm_80,sm_90,sm_100" // default of "cuda"
 
-// A target with its architectures.
+// A target with its architectures, or its kind of processor.
 typedef struct TargetSpec {
   Target target;
+  const char *processor; // of cpu: "aarch64"; NULL: the kind of this machine
   int n_sm;
   int sm[MAX_SM]; // 90 of sm_90, ascending; of cuda only
 } TargetSpec;
@@ -55,7 +56,7 @@ typedef struct BackendOptions {
   int n_holes;
 } BackendOptions;
 
-// Reads "cpu", "cuda" or "cuda:sm_90,sm_100".
+// Reads "cpu", "cpu:aarch64", "cuda" or "cuda:sm_90,sm_100".
 bool backend_target_parse(const char *text, TargetSpec *out, Diag *d);
 // Checks the value of --rpath.
 bool backend_rpath(const char *text, Diag *d);

@@ -6,9 +6,9 @@
 // a large program of several files, compiled in parallel (pieces.c), and appends the payload and
 // the checksums of all parts (rt/trailer.h).
 //
-// The commands are the target's.  The C compiler is $CC, or the one nnaot was built with, or cc.
-// The runtime is found relative to nnaot: ../lib/nnaot if installed, and CMake's location in the
-// build tree.
+// The commands are the target's.  The C compiler is $CC, or the one nnaot was built with, or cc;
+// for another kind of processor, aarch64-linux-gnu-gcc. The runtime is found relative to nnaot:
+// ../lib/nnaot if installed, and CMake's location in the build tree.
 //
 // Everything is made in a temporary folder; the complete executable is renamed to its name.
 // Compiler errors in generated code are our mistake: the folder is kept, and named.  In all other
@@ -67,14 +67,22 @@ bool build_find_runtime(Build *b) {
                     prefix(b->arena), NNAOT_RT_LIBRARIES);
 }
 
+const char *build_c_compiler(Arena *a, const BackendOptions *o, const char **out_variable) {
+  const char *processor = o->target.processor;
+  *out_variable = processor ? str_format(a, "CC_%s", processor) : "CC";
+  const char *cc = getenv(*out_variable);
+  if (cc && *cc) return cc;
+  if (processor) return str_format(a, "%s-linux-gnu-gcc", processor);
+  return is_file(NNAOT_CC) ? NNAOT_CC : "cc";
+}
+
 Command build_c_command(Build *b) {
-  Command c = {.arena = b->arena, .tool = "C compiler", .variable = "CC"};
-  const char *cc = getenv("CC");
-  command_adds(&c, cc && *cc ? cc : is_file(NNAOT_CC) ? NNAOT_CC : "cc");
+  Command c = {.arena = b->arena, .tool = "C compiler"};
+  command_adds(&c, build_c_compiler(b->arena, b->o, &c.variable));
   // The flags change formulas by rounding only: products may be fused with sums.
   command_adds(&c, "-std=gnu17 -fopenmp -ffp-contract=fast -fno-math-errno -fno-trapping-math "
                    "-fwrapv -fPIE -fstack-protector-strong -Wall -Wextra -Wpedantic");
-  command_adds(&c, NNAOT_RT_FLAGS);
+  command_adds(&c, b->o->target.processor ? "-fsigned-char" : NNAOT_RT_FLAGS);
   command_add(&c, str_format(b->arena, "-I%s", b->headers));
   return c;
 }

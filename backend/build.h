@@ -80,12 +80,26 @@ void cache_put(Build *b, const Command *c, const StrBuf *key);
 bool is_file(const char *path);
 // Finds the runtime.  Returns false, having reported it, if there is none.
 bool build_find_runtime(Build *b);
-// The C compiler, $CC, the one nnaot was built with, or cc, with the options of all programs.
+// The C compiler, $CC, the one nnaot was built with, or cc, with the options of all programs.  For
+// another kind of processor: $CC_aarch64, or aarch64-linux-gnu-gcc.
 Command build_c_command(Build *b);
+// Returns that compiler, and the variable that overrides it.
+const char *build_c_compiler(Arena *a, const BackendOptions *o, const char **out_variable);
 // Adds the commands that compile the C files, program.c alone at `level`: "-O3".
 void build_c_compile(Build *b, const char *level, Commands *out);
 // Adds their objects, program.o and so on, to the command that links.
 void build_c_objects(const Build *b, Command *link);
+
+// -- tools.c
+
+bool is_program(const char *path);
+// The next folder of a list like PATH, or NULL after the last.
+const char *next_folder(Arena *a, const char **list);
+// Returns the program of this name in a folder of PATH, or NULL.
+const char *program_on_path(Arena *a, const char *name);
+// The text of rt/headers.c in an archive: the hash of the headers it was compiled with; "" if it
+// has none; NULL: no such file.
+const char *archive_headers(Arena *a, const char *path);
 
 // -- emit.c
 

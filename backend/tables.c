@@ -179,10 +179,11 @@ static int64_t whole_batch(const Program *p) {
   return 1;
 }
 
-// "cuda:sm_80,sm_90": as --target takes it.
+// "cuda:sm_80,sm_90", "cpu:aarch64": as --target takes it.
 static const char *target_text(Arena *a, const TargetSpec *t) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, target_info[t->target].name);
+  if (t->processor) strbuf_addf(&b, ":%s", t->processor);
   for (int i = 0; i < t->n_sm; i++)
     strbuf_addf(&b, "%ssm_%d", i ? "," : ":", t->sm[i]);
   return b.at;

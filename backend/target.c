@@ -61,14 +61,13 @@ bool backend_target_parse(const char *text, TargetSpec *out, Diag *d) {
     StrBuf b = {.arena = arena};
     for (int i = 0; i < N_TARGETS; i++)
       strbuf_addf(&b, "%s%s%s", i ? ", " : "", target_info[i].name,
-                  target_backend((Target)i)->architectures ? "[:sm_XX[,sm_YY…]]" : "");
+                  target_backend((Target)i)->choices);
     diag_hint(d, "the targets are: %s", b.at);
     arena_free(arena);
     return false;
   }
-  // A target without architectures takes none.
   const char *bare = target_backend(out->target)->architectures;
   if (bare) return parse_sms(text[n] ? text + n + 1 : bare, out, d);
-  return !text[n] ||
-         diag_error(d, NULL, "--target: %.*s has no architectures to choose from", (int)n, text);
+  // A target without architectures has kinds of processors.
+  return !text[n] || processor_parse(text + n + 1, &out->processor, d);
 }

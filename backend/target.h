@@ -10,7 +10,8 @@
 #include "program.h"
 
 typedef struct TargetBackend {
-  const char *architectures; // default of the bare name; NULL: no choice of architectures
+  const char *choices;       // after the name, in messages: "[:sm_XX[,sm_YY…]]"
+  const char *architectures; // default of the bare name; NULL: kinds of processors (target_cpu.c)
   const char *options;       // options of nnaot that only some targets take: "link aot-plans"
   // Adds the kernel of a fused body to p->kernels, or to p->device with a declaration.
   void (*fused)(Program *p, const Graph *body, const char *name);
@@ -29,5 +30,10 @@ typedef struct TargetBackend {
   extern const TargetBackend target_##name;
 #include "ir/targets.def"
 const TargetBackend *target_backend(Target t);
+
+// -- target_cpu.c
+
+// Reads a kind of processor.  Returns false, having reported it, if there is none of this name.
+bool processor_parse(const char *text, const char **out, Diag *d);
 
 #endif

@@ -11,12 +11,9 @@
 // the executable finds them beside itself, in lib/ beside itself, or at their location at build
 // time.
 
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cudnn_plans.h"
@@ -38,32 +35,10 @@ static void source_text(const Program *p, StrBuf *out) {
 
 // -- Tools and libraries of this machine -------------------------------------------------------
 
-static bool is_program(const char *path) {
-  return is_file(path) && access(path, X_OK) == 0;
-}
-
-// The next folder of a list like PATH, or NULL after the last.
-static const char *next_folder(Arena *a, const char **list) {
-  *list += strspn(*list, ":");
-  size_t n = strcspn(*list, ":");
-  const char *folder = n ? str_copy_n(a, *list, n) : NULL;
-  *list += n;
-  return folder;
-}
-
-static const char *on_path(Arena *a, const char *name) {
-  const char *path = getenv("PATH"), *folder;
-  while (path && (folder = next_folder(a, &path))) {
-    const char *file = str_format(a, "%s/%s", folder, name);
-    if (is_program(file)) return file;
-  }
-  return NULL;
-}
-
 static const char *find_nvcc(Arena *a) {
   const char *nvcc = getenv("NVCC");
-  if (nvcc && *nvcc) return strchr(nvcc, '/') ? nvcc : on_path(a, nvcc);
-  return is_program(NNAOT_NVCC) ? NNAOT_NVCC : on_path(a, "nvcc");
+  if (nvcc && *nvcc) return strchr(nvcc, '/') ? nvcc : program_on_path(a, nvcc);
+  return is_program(NNAOT_NVCC) ? NNAOT_NVCC : program_on_path(a, "nvcc");
 }
 
 typedef Vec(const char *) Folders;
@@ -241,39 +216,16 @@ static const char *choose_archive(const Build *b, const char *nvcc) {
   const char *own = archive_of_nvcc(b, nvcc);
   if (own) return own;
   // The archive of all architectures; with a single one, that of it.
-  const char *all = archive_of(b, built_for[0]);
-  if (N_BUILT_FOR != 1)
-    all = str_format(b->arena, "%s/libnnrt_cuda.a",
-                     b->installed ? b->libraries : NNAOT_CUDA_ARCHIVES);
+  const char *all = N_BUILT_FOR == 1
+                        ? archive_of(b, built_for[0])
+                        : str_format(b->arena, "%s/libnnrt_cuda.a",
+                                     b->installed ? b->libraries : NNAOT_CUDA_ARCHIVES);
   int kernels = kernels_for(t->sm[0]);
   if (t->n_sm > 1 || !kernels) return all;
   const char *one = archive_of(b, kernels);
   // Sources that are written and not linked do not depend on the archives of this installation.
   if (b->o->only_sources) return one;
   return !is_file(one) && is_file(all) && all_have(t->sm[0]) ? all : one;
-}
-
-// The text of rt/headers.c in an archive: the hash of the headers it was compiled with; "" if it
-// has none; NULL: no such file.
-static const char *headers_of(Arena *a, const char *path) {
-  static const char text[] = "nnrt headers: ";
-  enum { HASH = 64 };
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  struct stat st;
-  if (fd < 0 || fstat(fd, &st) != 0 || st.st_size == 0) {
-    if (fd >= 0) close(fd);
-    return NULL;
-  }
-  size_t n = (size_t)st.st_size;
-  const char *bytes = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0), *found = "";
-  close(fd);
-  if (bytes == MAP_FAILED) return "";
-  // The hash follows the text.
-  const char *at = memmem(bytes, n, text, strlen(text));
-  if (at && (size_t)(bytes + n - at) >= strlen(text) + HASH)
-    found = str_copy_n(a, at + strlen(text), HASH);
-  munmap((void *)(uintptr_t)bytes, n);
-  return found;
 }
 
 static bool has_archive(Build *b, const char *nvcc) {
@@ -292,8 +244,8 @@ static bool has_archive(Build *b, const char *nvcc) {
   }
   const char *path = choose_archive(b, nvcc);
   // An archive with other headers than libnnrt.a is of another version.
-  const char *ours = headers_of(b->arena, str_format(b->arena, "%s/libnnrt.a", b->libraries));
-  const char *its = headers_of(b->arena, path);
+  const char *ours = archive_headers(b->arena, str_format(b->arena, "%s/libnnrt.a", b->libraries));
+  const char *its = archive_headers(b->arena, path);
   if (its && ours && str_equal(its, ours)) return true;
   if (!its)
     diag_error(b->d, NULL, "the runtime's CUDA kernels are not built: there is no '%s'", path);
@@ -424,6 +376,12 @@ static void commands(Build *b, Commands *out) {
   vec_push(b->arena, &out->at, link_command(b, nvcc));
 }
 
-const TargetBackend target_cuda = {CUDA_ARCHITECTURES, "link aot-plans", fused,
-                                   "kernels.cu",       source_text,      ready,
-                                   commands,           plans_make};
+const TargetBackend target_cuda = {"[:sm_XX[,sm_YY…]]",
+                                   CUDA_ARCHITECTURES,
+                                   "link aot-plans",
+                                   fused,
+                                   "kernels.cu",
+                                   source_text,
+                                   ready,
+                                   commands,
+                                   plans_make};

@@ -8,6 +8,7 @@
 # file's folder. `not` inverts the exit status: 1 (wrong input) and 2 (usage) count as failures, a signal does not.
 
 import os
+import platform
 import shutil
 import sys
 
@@ -44,6 +45,8 @@ if os.path.exists(emulated):
             config.available_features.add("cuda-80-90-100")  # the architectures that nnaot is built for
 if os.path.exists(os.path.join(os.path.dirname(emulated), "libnnrt_cuda.a")):
     config.available_features.add("emulator")  # %nvcc: GPU programs run here
+if platform.machine() == "x86_64":
+    config.available_features.add("x86_64")
 config.substitutions.append(("%nvcc", emulated))
 config.substitutions.append(("%python", sys.executable))
 # Sanitizers slow everything down several times.  REQUIRES: release skips planner searches of several seconds whose code

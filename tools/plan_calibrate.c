@@ -76,7 +76,11 @@ static int read_machine(const Program *program, Machine *out, Diag *d) {
   if (settings.steps < 1 || settings.steps > 1000)
     return usage_error(program, "--steps must be from 1 to 1000");
   *out = (Machine){.ranks = (int)ranks, .per_node = (int)per_node, .steps = settings.steps};
-  return backend_target_parse(settings.target, &out->target, d) ? 0 : EXIT_USAGE;
+  if (!backend_target_parse(settings.target, &out->target, d)) return EXIT_USAGE;
+  if (out->target.processor)
+    return usage_error(program, "calibrate measures this machine, which cannot be '%s'",
+                       settings.target);
+  return 0;
 }
 
 // -- Output ------------------------------------------------------------------------------------

@@ -310,6 +310,7 @@ static int64_t whole_batch(const Graph *g) {
 static const char *target_words(const Check *c, const TargetSpec *t) {
   StrBuf b = {.arena = c->arena};
   strbuf_add(&b, target_info[t->target].name);
+  if (t->processor) strbuf_addf(&b, ":%s", t->processor);
   for (int i = 0; i < t->n_sm; i++)
     strbuf_addf(&b, "%ssm_%d", i ? "," : ":", t->sm[i]);
   return b.at;
