@@ -20,12 +20,15 @@
 
 #include "conv_own.h"
 
-#include "tile.h"
+#include "gemm.h"
+#include "transpose.h"
 
 enum {
-  HELD = 96,     // rows that a thread packs together, in the L2 cache
-  COLUMNS = 256, // outputs, or of (taps, inputs), of a thread
-  LINE = 16      // floats in a cache line
+  HELD = 96,       // rows that a thread packs together, in the L2 cache
+  COLUMNS = 256,   // outputs, or of (taps, inputs), of a thread
+  LINE = 16,       // floats in a cache line
+  MOST_ROWS = 16,  // of a panel, of all kinds of processors
+  MOST_DEPTH = 512 // of a slice
 };
 
 static void own_free(NnrtPrep *p) {
@@ -108,7 +111,8 @@ NnrtPrep *conv_own_prep(const char *name, const Conv *c, Direction direction) {
                .taps = product(filter, spatial),
                .x_positions = product(c->x + 2, spatial),
                .y_positions = product(c->y + 2, spatial),
-               .channels_last = c->channels_last};
+               .channels_last = c->channels_last,
+               .plain = true};
   s.small =
       kernel_small(product(c->y, c->ndim) * s.c * s.taps,
                    product(c->x, c->ndim) + product(c->w, c->w_ndim) + product(c->y, c->ndim));
@@ -118,7 +122,10 @@ NnrtPrep *conv_own_prep(const char *name, const Conv *c, Direction direction) {
     s.size[i] = i < first ? 1 : mine[i - first];
     s.filter[i] = i < first ? 1 : filter[i - first];
     entries += (size_t)(s.size[i] * s.filter[i]);
-    strided |= i >= first && c->stride[i - first] > 1;
+    if (i < first) continue;
+    int64_t dim = i - first;
+    strided |= c->stride[dim] > 1;
+    s.plain &= filter[dim] == 1 && c->stride[dim] == 1 && !c->low[dim] && !c->high[dim];
   }
   strided &= direction == BACK_X;
   // One block: the struct, the tables, the order.
@@ -254,6 +261,27 @@ static void find_rows(const Data *d, Own *own, Part rows) {
   }
 }
 
+static const float outside[MOST_DEPTH]; // zeros
+
+// to (ins, n) of n rows of `ins` floats.
+static void interleave(float *to, const float *const *from, int64_t n, int64_t ins) {
+  int64_t k = 0;
+  for (; n >= 4 && k + 4 <= ins; k += 4)
+    for (int64_t r = 0; r < n; r += 4) {
+      // The last four rows overlap those before.
+      int64_t at = r + 4 <= n ? r : n - 4;
+      Vec4 v[4];
+      for (int64_t i = 0; i < 4; i++)
+        v[i] = *(const Vec4 *)(from[at + i] + k);
+      transpose_4(v);
+      for (int64_t i = 0; i < 4; i++)
+        *(Vec4 *)(to + (k + i) * n + at) = v[i];
+    }
+  for (; k < ins; k++)
+    for (int64_t r = 0; r < n; r++)
+      to[k * n + r] = from[r][k];
+}
+
 // Packs (taps, ins, n) of the n rows from `row` on; taps that none of them reads are left out.
 static void pack_rows(const Data *d, const Own *own, float *to, int64_t row, int64_t n, Slice of,
                       int64_t g) {
@@ -261,17 +289,21 @@ static void pack_rows(const Data *d, const Own *own, float *to, int64_t row, int
   const char *used = own->used + row / d->v->rows * taps;
   for (int64_t t = of.taps.from; t < of.taps.to; t++, to += ins * n) {
     if (!used[t]) continue;
+    const float *from[MOST_ROWS];
+    int64_t step[MOST_ROWS]; // 0: outside of the map
     for (int64_t r = 0; r < n; r++) {
       int64_t q = own->source[(row + r) * taps + t];
-      const float *from = d->x + own->image[row + r] * d->in.positions * d->in.channels +
-                          (q < 0 ? 0 : q) * d->in.position + (g * d->ins + of.ins.from) * channel;
-      if (q >= 0)
-        for (int64_t k = 0; k < ins; k++)
-          to[k * n + r] = from[k * channel];
-      else
-        for (int64_t k = 0; k < ins; k++)
-          to[k * n + r] = 0;
+      from[r] = q < 0 ? outside
+                      : d->x + own->image[row + r] * d->in.positions * d->in.channels +
+                            q * d->in.position + (g * d->ins + of.ins.from) * channel;
+      step[r] = q < 0 ? 0 : channel;
     }
+    if (channel == 1)
+      interleave(to, from, n, ins);
+    else
+      for (int64_t k = 0; k < ins; k++)
+        for (int64_t r = 0; r < n; r++)
+          to[k * n + r] = from[r][k * step[r]];
   }
 }
 
@@ -322,17 +354,20 @@ static void store_rows(const Data *d, const Own *own, Part rows, Part blocks, in
   }
 }
 
-static void data_task(const Data *d, Own *own, Part rows, Part blocks, int64_t g) {
+// Some rows of all groups.
+static void data_task(const Data *d, Own *own, Part rows, Part blocks) {
   const TileKind *v = d->v;
   find_rows(d, own, rows);
-  for (int64_t i = 0; i < slices_of(d); i++) {
-    Slice of = slice_of(d, i);
-    for (int64_t row = 0; row < rows.to - rows.from; row += v->rows)
-      pack_rows(d, own, own->packed + row / v->rows * packed_panel(v), row,
-                least(v->rows, rows.to - rows.from - row), of, g);
-    add_slice(d, own, rows, blocks, of, i == 0, g);
+  for (int64_t g = 0; g < d->s->group; g++) {
+    for (int64_t i = 0; i < slices_of(d); i++) {
+      Slice of = slice_of(d, i);
+      for (int64_t row = 0; row < rows.to - rows.from; row += v->rows)
+        pack_rows(d, own, own->packed + row / v->rows * packed_panel(v), row,
+                  least(v->rows, rows.to - rows.from - row), of, g);
+      add_slice(d, own, rows, blocks, of, i == 0, g);
+    }
+    store_rows(d, own, rows, blocks, g);
   }
-  store_rows(d, own, rows, blocks, g);
 }
 
 static int run_data(const ConvOwn *s, float *y, const float *x, const float *w, int threads) {
@@ -352,7 +387,7 @@ static int run_data(const ConvOwn *s, float *y, const float *x, const float *w, 
   d.y = y;
   float *packed = (float *)(void *)scratch;
   d.panels = packed;
-  // Tasks: groups, rows, and parts of the blocks of outputs.
+  // Tasks: rows, and parts of the blocks of outputs.
   int64_t row_parts = (d.rows + held_rows(v) - 1) / held_rows(v);
   int64_t parts = (d.blocks * v->lanes + COLUMNS - 1) / COLUMNS;
 #pragma omp parallel num_threads(threads)
@@ -363,10 +398,10 @@ static int run_data(const ConvOwn *s, float *y, const float *x, const float *w, 
     for (int64_t i = 0; i < s->group * d.blocks; i++)
       pack_weights(&d, packed + i * d.panel, w, i / d.blocks, i % d.blocks);
 #pragma omp for
-    for (int64_t i = 0; i < s->group * row_parts * parts; i++) {
-      int64_t from = i / parts % row_parts * held_rows(v);
+    for (int64_t i = 0; i < row_parts * parts; i++) {
+      int64_t from = i / parts * held_rows(v);
       data_task(&d, &own, (Part){from, least(from + held_rows(v), d.rows)},
-                part_of(d.blocks, 1, i % parts, parts), i / parts / row_parts);
+                part_of(d.blocks, 1, i % parts, parts));
     }
   }
   return NNRT_OK;
@@ -391,8 +426,12 @@ static void pack_dy(const Weights *f, float *to, Part outs, Part steps, int64_t 
       const float *from = f->from_dy + i / f->dy.positions * f->dy.positions * f->dy.channels +
                           i % f->dy.positions * f->dy.position +
                           (g * f->s->o + row) * f->dy.channel;
-      for (int64_t r = 0; r < n; r++)
-        to[(i - steps.from) * n + r] = from[r * f->dy.channel];
+      float *at = to + (i - steps.from) * n;
+      if (f->dy.channel == 1)
+        memcpy(at, from, (size_t)n * sizeof *at);
+      else
+        for (int64_t r = 0; r < n; r++)
+          at[r] = from[r * f->dy.channel];
     }
   }
 }
@@ -417,8 +456,11 @@ static void pack_x(const Weights *f, float *to, int64_t *source, Part columns, P
         continue;
       }
       const float *from = image + source[tap] * f->x.position + (g * s->c + c) * f->x.channel;
-      for (int64_t l = 0; l < run; l++)
-        at[l] = from[l * f->x.channel];
+      if (f->x.channel == 1)
+        memcpy(at, from, (size_t)run * sizeof *at);
+      else
+        for (int64_t l = 0; l < run; l++)
+          at[l] = from[l * f->x.channel];
     }
   }
 }
@@ -478,10 +520,39 @@ static int run_weights(const ConvOwn *s, float *dw, const float *x, const float 
   return NNRT_OK;
 }
 
+// -- 1x1 ---------------------------------------------------------------------------------------
+
+// Whether it is a product of plain matrices: one tap of each position, and channels last.
+static bool is_product(const ConvOwn *s) {
+  return s->plain && s->group == 1 && s->channels_last;
+}
+
+// The result and its operands, in the order x (rows, c), w (o, c), dy (rows, o).
+static int run_product(const ConvOwn *s, float *result, const float *first, const float *second,
+                       int threads) {
+  int64_t rows = s->batch * s->x_positions, c = s->c, o = s->o;
+  Gemm g = {.batch = 1, .in = GEMM_f32, .out = GEMM_f32};
+  switch (s->direction) {
+  case FORWARD:
+    g.m = rows, g.n = o, g.k = c;
+    g.a_row = c, g.a_column = 1, g.b_row = 1, g.b_column = c;
+    return gemm_run(&g, threads, result, first, second);
+  case BACK_X:
+    g.m = rows, g.n = c, g.k = o;
+    g.a_row = o, g.a_column = 1, g.b_row = c, g.b_column = 1;
+    return gemm_run(&g, threads, result, second, first);
+  case BACK_W: break;
+  }
+  g.m = o, g.n = c, g.k = rows;
+  g.a_row = 1, g.a_column = o, g.b_row = c, g.b_column = 1;
+  return gemm_run(&g, threads, result, second, first);
+}
+
 int conv_own_run(NnrtPrep *p, float *result, const float *first, const float *second) {
   const ConvOwn *s = (const ConvOwn *)p;
   int threads = s->small ? 1 : omp_get_max_threads();
   if (s->group > 1 && s->c == 1 && s->o == 1) return conv_depthwise_run(s, result, first, second);
+  if (is_product(s)) return run_product(s, result, first, second, threads);
   switch (s->direction) {
   case FORWARD: return run_data(s, result, first, second, threads);
   case BACK_X: return run_data(s, result, second, first, threads);

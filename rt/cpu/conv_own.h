@@ -16,6 +16,7 @@ typedef struct ConvOwn {
   int64_t taps, x_positions, y_positions;
   bool channels_last;
   bool small; // run by one thread
+  bool plain; // one tap, and the positions of x are those of y
   // Positions of y, and taps, in three dimensions, of which the first may be 1; for the gradient of
   // x, positions of x.
   int64_t size[CONV_SPATIAL], filter[CONV_SPATIAL];
