@@ -58,11 +58,12 @@ NNRT_CLONES static void sum_taps(float *restrict y, const float *const *x, const
   int64_t c = 0;
   for (; c + CHANNELS <= channels; c += CHANNELS) {
     Vec4 sum[CHANNELS / 4] = {{0}};
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
 #pragma GCC unroll 4
       for (int j = 0; j < CHANNELS / 4; j++)
         sum[j] +=
             *(const Vec4 *)(x[i] + c + 4 * j) * *(const Vec4 *)(w + tap[i] * channels + c + 4 * j);
+    }
 #pragma GCC unroll 4
     for (int j = 0; j < CHANNELS / 4; j++)
       *(Vec4 *)(y + c + 4 * j) = sum[j];
@@ -83,10 +84,11 @@ NNRT_CLONES static void add_taps(float *restrict sum, const float *const *x, con
 #pragma GCC unroll 4
     for (int j = 0; j < CHANNELS / 4; j++)
       by[j] = *(const Vec4 *)(dy + 4 * j);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
 #pragma GCC unroll 4
       for (int j = 0; j < CHANNELS / 4; j++)
         *(Vec4 *)(sum + tap[i] * CHANNELS + 4 * j) += *(const Vec4 *)(x[i] + 4 * j) * by[j];
+    }
     return;
   }
   for (int64_t i = 0; i < n; i++)
