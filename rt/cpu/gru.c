@@ -213,8 +213,8 @@ static void backward_row(const Run *x, const Step *s, int64_t row, float *next, 
   activate(&p->g, new, sums + NEW * h, h);
   back_state(d + UPDATE * h, d + NEW * h, next, x->dh0 + row * h, x->dy + at * h, z, new, before,
              h);
-  activate_back(&p->f, d + UPDATE * h, sums + UPDATE * h, h);
-  activate_back(&p->g, d + NEW * h, sums + NEW * h, h);
+  activate_back(&p->f, d + UPDATE * h, sums + UPDATE * h, z, h);
+  activate_back(&p->g, d + NEW * h, sums + NEW * h, new, h);
 }
 
 // d_r and the rest, after the product of d_n in `kept` if the reset was before R_n.
@@ -229,7 +229,7 @@ static void backward_reset(const Run *x, const Step *s, int64_t row, float *next
     back_reset_after(d + RESET * h, inner, d + NEW * h, sums + 3 * h, temp, h);
   else
     back_reset(d + RESET * h, inner, next, kept, temp, x->before + at * h, h);
-  activate_back(&p->f, d + RESET * h, sums + RESET * h, h);
+  activate_back(&p->f, d + RESET * h, sums + RESET * h, temp, h);
 }
 
 static void backward(const void *cell, const Step *s) {

@@ -191,16 +191,16 @@ static void backward_row(const Run *x, const Step *s, int64_t row, float *gate) 
   activate(&p->g, gate + CELL * h, sums + CELL * h, h);
   activate(&p->h, ch, c, h);
   back_output(d + OUTPUT * h, d_c, x->dh0 + row * h, x->dy + at * h, gate + OUTPUT * h, ch, h);
-  activate_back(&p->f, d + OUTPUT * h, sums + OUTPUT * h, h);
+  activate_back(&p->f, d + OUTPUT * h, sums + OUTPUT * h, gate + OUTPUT * h, h);
   // All that reached c': by h', by the next step, by the peephole.
-  activate_back(&p->h, d_c, c, h);
+  activate_back(&p->h, d_c, c, ch, h);
   step_add(ch, d_c, dc, h);
   if (x->peephole) add_product(ch, d + OUTPUT * h, x->peephole + OUTPUT * h, h);
   back_cell(d + INPUT * h, d + FORGET * h, d + CELL * h, ch, past, gate + INPUT * h,
             gate + CELL * h, p->coupled, h);
-  activate_back(&p->f, d + INPUT * h, sums + INPUT * h, h);
-  activate_back(&p->f, d + FORGET * h, sums + FORGET * h, h);
-  activate_back(&p->g, d + CELL * h, sums + CELL * h, h);
+  activate_back(&p->f, d + INPUT * h, sums + INPUT * h, gate + INPUT * h, h);
+  activate_back(&p->f, d + FORGET * h, sums + FORGET * h, gate + FORGET * h, h);
+  activate_back(&p->g, d + CELL * h, sums + CELL * h, gate + CELL * h, h);
   back_past(dc, ch, gate + FORGET * h, h);
   if (x->peephole) {
     add_product(dc, d + INPUT * h, x->peephole + INPUT * h, h);

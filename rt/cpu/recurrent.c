@@ -133,10 +133,10 @@ NNRT_CLONES static void activate_rows(NnrtActivation f, float *y, const float *x
 #define ACTIVATE_BACK(of_kind)                                                                     \
   case of_kind:                                                                                    \
     for (int64_t i = 0; i < n; i++)                                                                \
-      dx[i] *= activation_slope(of_kind, f, x[i]);                                                 \
+      dx[i] *= activation_slope_of(of_kind, f, x[i], y[i]);                                        \
     break;
 NNRT_CLONES static void slope_rows(NnrtActivation f, float *restrict dx, const float *restrict x,
-                                   int64_t n) {
+                                   const float *restrict y, int64_t n) {
   switch (f.kind) { FOR_KINDS(ACTIVATE_BACK) case NNRT_N_ACTIVATIONS : break; }
 }
 
@@ -144,6 +144,6 @@ void activate(const NnrtActivation *f, float *y, const float *x, int64_t n) {
   activate_rows(*f, y, x, n);
 }
 
-void activate_back(const NnrtActivation *f, float *dx, const float *x, int64_t n) {
-  slope_rows(*f, dx, x, n);
+void activate_back(const NnrtActivation *f, float *dx, const float *x, const float *y, int64_t n) {
+  slope_rows(*f, dx, x, y, n);
 }

@@ -76,8 +76,8 @@ Panels panels_pack(float *at, const float *w, int64_t k, int64_t n, bool trans, 
 void panels_product(const Panels *w, float *y, int64_t y_row, const float *x, int64_t x_row,
                     int64_t rows, bool add);
 
-// y = f(x), and dx = dx f'(x), of n elements; y may be x.
+// y = f(x), and dx = dx f'(x) with y = f(x), of n elements; in the first y may be x.
 void activate(const NnrtActivation *f, float *y, const float *x, int64_t n);
-void activate_back(const NnrtActivation *f, float *dx, const float *x, int64_t n);
+void activate_back(const NnrtActivation *f, float *dx, const float *x, const float *y, int64_t n);
 
 #endif

@@ -84,7 +84,8 @@ static void backward(const void *cell, const Step *s) {
       continue;
     }
     step_add(x->dgx + at, x->dh0 + row * h, x->dy + at, h);
-    activate_back(&x->p->f, x->dgx + at, x->saved + at, h);
+    activate(&x->p->f, s->memory, x->saved + at, h);
+    activate_back(&x->p->f, x->dgx + at, x->saved + at, s->memory, h);
     memcpy(x->before + at, step_state(r, s, x->past, x->h0, row), (size_t)h * sizeof(float));
   }
   if (step_idle(s)) return;
