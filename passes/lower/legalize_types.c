@@ -16,8 +16,8 @@
 // A bucket is widened as a whole: its members before they are packed, and back after they are
 // unpacked.
 //
-// The CPU has 16-bit kernels for matrix products, attention, normalisation, softmax, cross entropy
-// and the gradient of lookups, and those of bf16 for convolutions.  Pooling and recurrent layers
+// The CPU has 16-bit kernels for matrix products, attention, LSTM, normalisation, softmax, cross
+// entropy and the gradient of lookups, and those of bf16 for convolutions.  Pooling, GRU and RNN
 // become those of f32 on rounded values: right, but not faster than f32.
 //
 // An op without an f32 kernel is left alone, and the backend reports it.

@@ -5,7 +5,7 @@ set(CPU_FILES
     cpu/gemm.c cpu/linear.c cpu/conv.c cpu/taps.c cpu/conv_own.c cpu/conv_depthwise.c cpu/pool.c cpu/resample.c
     cpu/wide.c cpu/softmax.c cpu/norm.c cpu/batch_norm.c
     cpu/attention.c cpu/attention_back.c cpu/loss.c
-    cpu/recurrent.c cpu/lstm.c cpu/gru.c cpu/rnn.c
+    cpu/recurrent.c cpu/pairs.c cpu/lstm.c cpu/gru.c cpu/rnn.c
     cpu/reduce.c cpu/scan.c cpu/top_k.c cpu/det.c cpu/lookup.c cpu/scatter.c cpu/select.c cpu/experts.c
     cpu/shape.c cpu/pad.c cpu/dropout.c cpu/noise.c cpu/optimizers.c)
 # The library of kernels (cpu/library.h): oneDNN, or none.

@@ -158,8 +158,8 @@ int nnrt_gru_f32(NnrtPrep *prep, float *y, float *last, float *sums, const float
   if (!memory) return scratch_failed(bytes);
   Run run = {.p = p, .columns = columns_of(p), .y = y, .last = last, .sums = sums, .gx = gx};
   run.bias = bias;
-  run.gates = panels_pack(memory, weight, h, 2 * h, true, threads);
-  run.new = panels_pack(memory + gates, weight + 2 * h * h, h, h, true, threads);
+  run.gates = panels_pack(memory, GEMM_f32, weight, h, 2 * h, true, threads);
+  run.new = panels_pack(memory + gates, GEMM_f32, weight + 2 * h * h, h, h, true, threads);
   // The last state is the state of every step.
   memcpy(last, h0, (size_t)(r->b * h) * sizeof *last);
   recurrence_run(r, false, lengths, forward, &run, memory + panels, each);
@@ -280,8 +280,8 @@ int nnrt_gru_back_f32(NnrtPrep *prep, float *dgx, float *dh0, float *before, flo
   run.past = y;
   run.h0 = h0;
   run.dy = dy;
-  run.gates = panels_pack(memory, weight, 2 * h, h, false, threads);
-  run.new = panels_pack(memory + gates, weight + 2 * h * h, h, h, false, threads);
+  run.gates = panels_pack(memory, GEMM_f32, weight, 2 * h, h, false, threads);
+  run.new = panels_pack(memory + gates, GEMM_f32, weight + 2 * h * h, h, h, false, threads);
   memcpy(dh0, dlast, (size_t)(r->b * h) * sizeof *dh0);
   recurrence_run(r, true, lengths, backward, &run, memory + panels, each);
   return NNRT_OK;

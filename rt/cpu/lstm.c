@@ -3,6 +3,8 @@
 //     c' = k c + i g        h' = o h(c')        k = f(…), or 1 - i with input_forget
 //
 // A row of a step is computed by passes over h elements each, which vectorise for any activation.
+// Passes are f32's: of 16-bit tensors a row is converted to a block that stays in the L1 cache. The
+// adjoint of the state is f32 from step to step, so 16 bits round operands of products and results.
 
 #include "recurrent.h"
 
@@ -14,10 +16,11 @@ typedef struct Lstm {
   bool coupled, peepholes;
 } Lstm;
 
-static NnrtPrep *lstm_new(const char *kernel, const int64_t *y_shape, bool peepholes, const char *f,
-                          const char *g, const char *h, const NnrtLstm *a) {
+static NnrtPrep *lstm_new(GemmType type, const char *kernel, const int64_t *y_shape, bool peepholes,
+                          const char *f, const char *g, const char *h, const NnrtLstm *a) {
   Lstm *p = recurrence_new(sizeof *p, kernel, y_shape, a->reverse);
   if (!p) return NULL;
+  p->base.type = type;
   p->coupled = a->input_forget;
   p->peepholes = peepholes;
   if (nnrt_activation(&p->f, kernel, f, a->f_alpha, a->f_beta, a->clip) &&
@@ -28,14 +31,33 @@ static NnrtPrep *lstm_new(const char *kernel, const int64_t *y_shape, bool peeph
   return NULL;
 }
 
-NnrtPrep *nnrt_lstm_prep_f32(int64_t n, const int64_t *y_shape, const char *f, const char *g,
-                             const char *h, const NnrtLstm *attrs) {
-  return lstm_new("lstm", y_shape, n > 5, f, g, h, attrs);
+// -- Rows of tensors -----------------------------------------------------------------------------
+
+// The memory for n elements from number `at` on.
+static void *elements(const Recurrence *r, const void *x, int64_t at) {
+  return (char *)(uintptr_t)x + at * type_bytes(r->type);
 }
 
-NnrtPrep *nnrt_lstm_back_prep_f32(int64_t n, const int64_t *y_shape, const char *f, const char *g,
-                                  const char *h, const NnrtLstm *attrs) {
-  return lstm_new("lstm_back", y_shape, n > 10, f, g, h, attrs);
+static size_t bytes_of(const Recurrence *r, int64_t n) {
+  return (size_t)(n * type_bytes(r->type));
+}
+
+// Returns n elements from number `at` on as f32: in x itself, or converted in `block`.
+static const float *row_read(const Recurrence *r, const void *x, int64_t at, int64_t n,
+                             float *block) {
+  if (r->type == GEMM_f32) return (const float *)x + at;
+  tile_kind()->load(r->type, block, elements(r, x, at), n);
+  return block;
+}
+
+// Returns the place for elements from number `at` on as f32: in x itself, or `block`, which
+// row_write converts.
+static float *row_place(const Recurrence *r, void *x, int64_t at, float *block) {
+  return r->type == GEMM_f32 ? (float *)x + at : block;
+}
+
+static void row_write(const Recurrence *r, void *x, int64_t at, int64_t n, const float *place) {
+  if (r->type != GEMM_f32) tile_kind()->store(r->type, elements(r, x, at), place, n);
 }
 
 // -- Passes over h elements ----------------------------------------------------------------------
@@ -60,10 +82,10 @@ NNRT_CLONES static void complement(float *restrict k, const float *restrict i, i
     k[j] = 1 - i[j];
 }
 
-NNRT_CLONES static void multiply(float *restrict y, float *restrict last, const float *restrict x,
+NNRT_CLONES static void multiply(float *restrict y, const float *restrict x,
                                  const float *restrict z, int64_t n) {
   for (int64_t i = 0; i < n; i++)
-    last[i] = y[i] = x[i] * z[i];
+    y[i] = x[i] * z[i];
 }
 
 // -- Forward -------------------------------------------------------------------------------------
@@ -72,18 +94,46 @@ NNRT_CLONES static void multiply(float *restrict y, float *restrict last, const 
 typedef struct Run {
   const Lstm *p;
   Panels weight;
-  float *y, *last, *last_c, *sums, *c; // results of the forward pass
-  float *dgx, *dh0, *dc0, *before;     // of the gradient
-  const float *gx, *h0, *c0, *peephole;
-  const float *saved, *cells, *past, *dy; // sums, c and y in the gradient
+  void *y, *last, *sums, *dgx, *before;    // results
+  float *last_c, *c, *dc0;                 // of f32
+  float *dh;                               // the adjoint of the state, from step to step
+  const void *gx, *h0, *saved, *past, *dy; // saved and past: sums and y in the gradient
+  const float *c0, *cells, *peephole;
 } Run;
 
-// From the products of the state in `gate` (4h), which is overwritten with the gates.
-static void forward_row(const Run *x, int64_t at, int64_t row, float *gate) {
+// The memory of a thread.
+typedef struct Memory {
+  int64_t product_row;
+  float *product; // (rows, product_row)
+  float *operand; // (rows, k), converted for products
+  float *gate;    // 14 h of a row
+} Memory;
+
+// The number of floats of `k` converted elements of each row.
+static int64_t operand_floats(const Recurrence *r, int64_t k) {
+  return r->type == GEMM_f32 ? 0 : RECURRENT_ROWS * round_lanes(k);
+}
+
+// With products of k rows and n columns.
+static int64_t memory_floats(const Recurrence *r, int64_t k, int64_t n) {
+  return RECURRENT_ROWS * round_lanes(n) + operand_floats(r, k) + round_lanes(14 * r->h);
+}
+
+static Memory memory_of(const Recurrence *r, const Step *s, int64_t k, int64_t n) {
+  Memory m = {.product_row = round_lanes(n), .product = s->memory};
+  m.operand = m.product + RECURRENT_ROWS * m.product_row;
+  m.gate = m.operand + operand_floats(r, k);
+  return m;
+}
+
+// From the products of the state in `gate` (4h), which is overwritten with the gates.  `block`: 9h.
+static void forward_row(const Run *x, int64_t at, int64_t row, float *gate, float *block) {
   const Lstm *p = x->p;
-  int64_t h = p->base.h;
-  float *sums = x->sums + at * 4 * h, *c = x->last_c + row * h;
-  step_add(sums, x->gx + at * 4 * h, gate, 4 * h);
+  const Recurrence *r = &p->base;
+  int64_t h = r->h;
+  float *sums = row_place(r, x->sums, at * 4 * h, block), *c = x->last_c + row * h;
+  float *y = row_place(r, x->y, at * h, block + 8 * h);
+  step_add(sums, row_read(r, x->gx, at * 4 * h, 4 * h, block + 4 * h), gate, 4 * h);
   if (x->peephole) {
     add_product(sums + INPUT * h, x->peephole + INPUT * h, c, h);
     add_product(sums + FORGET * h, x->peephole + FORGET * h, c, h);
@@ -99,43 +149,50 @@ static void forward_row(const Run *x, int64_t at, int64_t row, float *gate) {
   if (x->peephole) add_product(sums + OUTPUT * h, x->peephole + OUTPUT * h, c, h);
   activate(&p->f, gate + OUTPUT * h, sums + OUTPUT * h, h);
   activate(&p->h, gate + CELL * h, c, h);
-  multiply(x->y + at * h, x->last + row * h, gate + OUTPUT * h, gate + CELL * h, h);
+  multiply(y, gate + OUTPUT * h, gate + CELL * h, h);
+  row_write(r, x->sums, at * 4 * h, 4 * h, sums);
+  row_write(r, x->y, at * h, h, y);
+  memcpy(elements(r, x->last, row * h), elements(r, x->y, at * h), bytes_of(r, h));
 }
 
 static void forward(const void *cell, const Step *s) {
   const Run *x = cell;
   const Recurrence *r = &x->p->base;
-  int64_t h = r->h, wide = round_lanes(4 * h), n = s->rows.to - s->rows.from;
-  if (!step_idle(s))
-    panels_product(&x->weight, s->memory, wide, x->last + s->rows.from * h, h, n, false);
+  int64_t h = r->h, n = s->rows.to - s->rows.from;
+  Memory m = memory_of(r, s, h, 4 * h);
+  if (!step_idle(s)) {
+    const void *states = elements(r, x->last, s->rows.from * h);
+    states = panels_operand(&x->weight, r->type, states, n * h, m.operand);
+    panels_product(&x->weight, m.product, m.product_row, states, h, n, false);
+  }
   for (int64_t row = s->rows.from; row < s->rows.to; row++) {
     int64_t at = s->t * r->b + row;
     if (step_active(s, row)) {
-      forward_row(x, at, row, s->memory + (row - s->rows.from) * wide);
+      forward_row(x, at, row, m.product + (row - s->rows.from) * m.product_row, m.gate);
       continue;
     }
-    memset(x->y + at * h, 0, (size_t)h * sizeof(float));
-    memset(x->sums + at * 4 * h, 0, (size_t)(4 * h) * sizeof(float));
+    memset(elements(r, x->y, at * h), 0, bytes_of(r, h));
+    memset(elements(r, x->sums, at * 4 * h), 0, bytes_of(r, 4 * h));
     memcpy(x->c + at * h, x->last_c + row * h, (size_t)h * sizeof(float));
   }
 }
 
-int nnrt_lstm_f32(NnrtPrep *prep, float *y, float *last, float *last_c, float *sums, float *c,
-                  const void *const *in) {
+static int lstm_run(NnrtPrep *prep, void *y, void *last, float *last_c, void *sums, float *c,
+                    const void *const *in) {
   const Lstm *p = (const Lstm *)prep;
   const Recurrence *r = &p->base;
   const int32_t *lengths = in[4];
   int code = recurrence_check(r, lengths), threads = recurrence_threads(r);
   if (code) return code;
-  int64_t panels = panels_floats(r->h, 4 * r->h), each = RECURRENT_ROWS * round_lanes(4 * r->h);
+  int64_t panels = panels_floats(r->h, 4 * r->h), each = memory_floats(r, r->h, 4 * r->h);
   size_t bytes = (size_t)(panels + threads * each) * sizeof(float);
   float *memory = kernel_scratch(bytes);
   if (!memory) return scratch_failed(bytes);
   Run run = {.p = p, .y = y, .last = last, .last_c = last_c, .sums = sums, .c = c, .gx = in[0]};
   run.peephole = p->peepholes ? in[5] : NULL;
-  run.weight = panels_pack(memory, in[1], r->h, 4 * r->h, true, threads);
+  run.weight = panels_pack(memory, r->type, in[1], r->h, 4 * r->h, true, threads);
   // The last states are the states of every step.
-  memcpy(last, in[2], (size_t)(r->b * r->h) * sizeof *last);
+  memcpy(last, in[2], bytes_of(r, r->b * r->h));
   memcpy(last_c, in[3], (size_t)(r->b * r->h) * sizeof *last_c);
   recurrence_run(r, false, lengths, forward, &run, memory + panels, each);
   return NNRT_OK;
@@ -173,15 +230,15 @@ NNRT_CLONES static void back_past(float *restrict dc, const float *restrict d_c,
     dc[j] = d_c[j] * k[j];
 }
 
-// `gate`: memory of 6h.
+// `gate`: memory of 14h.
 static void backward_row(const Run *x, const Step *s, int64_t row, float *gate) {
   const Lstm *p = x->p;
   const Recurrence *r = &p->base;
   int64_t h = r->h, at = s->t * r->b + row;
-  const float *sums = x->saved + at * 4 * h, *c = x->cells + at * h;
+  float *ch = gate + 4 * h, *d_c = gate + 5 * h, *block = gate + 6 * h;
+  const float *sums = row_read(r, x->saved, at * 4 * h, 4 * h, block), *c = x->cells + at * h;
   const float *past = s->before < 0 ? x->c0 + row * h : x->cells + (s->before * r->b + row) * h;
-  float *d = x->dgx + at * 4 * h, *dc = x->dc0 + row * h;
-  float *ch = gate + 4 * h, *d_c = gate + 5 * h;
+  float *d = row_place(r, x->dgx, at * 4 * h, block + 4 * h), *dc = x->dc0 + row * h;
   activate(&p->f, gate + INPUT * h, sums + INPUT * h, h);
   activate(&p->f, gate + OUTPUT * h, sums + OUTPUT * h, h);
   if (p->coupled)
@@ -190,7 +247,9 @@ static void backward_row(const Run *x, const Step *s, int64_t row, float *gate) 
     activate(&p->f, gate + FORGET * h, sums + FORGET * h, h);
   activate(&p->g, gate + CELL * h, sums + CELL * h, h);
   activate(&p->h, ch, c, h);
-  back_output(d + OUTPUT * h, d_c, x->dh0 + row * h, x->dy + at * h, gate + OUTPUT * h, ch, h);
+  // d is not complete yet: its first block holds dy.
+  const float *dy = row_read(r, x->dy, at * h, h, d + INPUT * h);
+  back_output(d + OUTPUT * h, d_c, x->dh + row * h, dy, gate + OUTPUT * h, ch, h);
   activate_back(&p->f, d + OUTPUT * h, sums + OUTPUT * h, gate + OUTPUT * h, h);
   // All that reached c': by h', by the next step, by the peephole.
   activate_back(&p->h, d_c, c, ch, h);
@@ -206,44 +265,48 @@ static void backward_row(const Run *x, const Step *s, int64_t row, float *gate) 
     add_product(dc, d + INPUT * h, x->peephole + INPUT * h, h);
     add_product(dc, d + FORGET * h, x->peephole + FORGET * h, h);
   }
-  memcpy(x->before + at * h, step_state(r, s, x->past, x->h0, row), (size_t)h * sizeof(float));
+  row_write(r, x->dgx, at * 4 * h, 4 * h, d);
+  memcpy(elements(r, x->before, at * h), step_state(r, s, x->past, x->h0, row), bytes_of(r, h));
 }
 
 static void backward(const void *cell, const Step *s) {
   const Run *x = cell;
   const Recurrence *r = &x->p->base;
-  int64_t h = r->h, wide = round_lanes(h), n = s->rows.to - s->rows.from;
-  float *gate = s->memory + RECURRENT_ROWS * wide;
+  int64_t h = r->h, n = s->rows.to - s->rows.from;
+  Memory m = memory_of(r, s, 4 * h, h);
   for (int64_t row = s->rows.from; row < s->rows.to; row++) {
     int64_t at = s->t * r->b + row;
     if (step_active(s, row)) {
-      backward_row(x, s, row, gate);
+      backward_row(x, s, row, m.gate);
       continue;
     }
-    memset(x->dgx + at * 4 * h, 0, (size_t)(4 * h) * sizeof(float));
-    memset(x->before + at * h, 0, (size_t)h * sizeof(float));
+    memset(elements(r, x->dgx, at * 4 * h), 0, bytes_of(r, 4 * h));
+    memset(elements(r, x->before, at * h), 0, bytes_of(r, h));
   }
   if (step_idle(s)) return;
-  panels_product(&x->weight, s->memory, wide, x->dgx + (s->t * r->b + s->rows.from) * 4 * h, 4 * h,
-                 n, false);
+  const void *d = elements(r, x->dgx, (s->t * r->b + s->rows.from) * 4 * h);
+  d = panels_operand(&x->weight, r->type, d, n * 4 * h, m.operand);
+  panels_product(&x->weight, m.product, m.product_row, d, 4 * h, n, false);
   for (int64_t row = s->rows.from; row < s->rows.to; row++)
     if (step_active(s, row))
-      memcpy(x->dh0 + row * h, s->memory + (row - s->rows.from) * wide, (size_t)h * sizeof(float));
+      memcpy(x->dh + row * h, m.product + (row - s->rows.from) * m.product_row,
+             (size_t)h * sizeof(float));
 }
 
-int nnrt_lstm_back_f32(NnrtPrep *prep, float *dgx, float *dh0, float *dc0, float *before,
-                       const void *const *in) {
+static int lstm_run_back(NnrtPrep *prep, void *dgx, void *dh0, float *dc0, void *before,
+                         const void *const *in) {
   const Lstm *p = (const Lstm *)prep;
   const Recurrence *r = &p->base;
   const int32_t *lengths = in[6];
   int code = recurrence_check(r, lengths), threads = recurrence_threads(r);
   if (code) return code;
-  int64_t panels = panels_floats(4 * r->h, r->h);
-  int64_t each = RECURRENT_ROWS * round_lanes(r->h) + round_lanes(6 * r->h);
-  size_t bytes = (size_t)(panels + threads * each) * sizeof(float);
+  int64_t panels = panels_floats(4 * r->h, r->h), each = memory_floats(r, 4 * r->h, r->h);
+  int64_t states = r->b * r->h, converted = r->type == GEMM_f32 ? 0 : round_lanes(states);
+  size_t bytes = (size_t)(panels + converted + threads * each) * sizeof(float);
   float *memory = kernel_scratch(bytes);
   if (!memory) return scratch_failed(bytes);
-  Run run = {.p = p, .dgx = dgx, .dh0 = dh0, .dc0 = dc0, .before = before};
+  Run run = {.p = p, .dgx = dgx, .dc0 = dc0, .before = before};
+  run.dh = row_place(r, dh0, 0, memory + panels);
   run.saved = in[0];
   run.cells = in[1];
   run.past = in[2];
@@ -251,9 +314,34 @@ int nnrt_lstm_back_f32(NnrtPrep *prep, float *dgx, float *dh0, float *dc0, float
   run.c0 = in[5];
   run.dy = in[7];
   run.peephole = p->peepholes ? in[10] : NULL;
-  run.weight = panels_pack(memory, in[3], 4 * r->h, r->h, false, threads);
-  memcpy(dh0, in[8], (size_t)(r->b * r->h) * sizeof *dh0);
-  memcpy(dc0, in[9], (size_t)(r->b * r->h) * sizeof *dc0);
-  recurrence_run(r, true, lengths, backward, &run, memory + panels, each);
+  run.weight = panels_pack(memory, r->type, in[3], 4 * r->h, r->h, false, threads);
+  tile_kind()->load(r->type, run.dh, in[8], states);
+  memcpy(dc0, in[9], (size_t)states * sizeof *dc0);
+  recurrence_run(r, true, lengths, backward, &run, memory + panels + converted, each);
+  row_write(r, dh0, 0, states, run.dh);
   return NNRT_OK;
 }
+
+// -- The kernels ---------------------------------------------------------------------------------
+
+#define KERNELS(type, T)                                                                           \
+  NnrtPrep *nnrt_lstm_prep_##type(int64_t n, const int64_t *y_shape, const char *f, const char *g, \
+                                  const char *h, const NnrtLstm *attrs) {                          \
+    return lstm_new(GEMM_##type, "lstm", y_shape, n > 5, f, g, h, attrs);                          \
+  }                                                                                                \
+  int nnrt_lstm_##type(NnrtPrep *p, T *y, T *last, float *last_c, T *sums, float *c,               \
+                       const void *const *in) {                                                    \
+    return lstm_run(p, y, last, last_c, sums, c, in);                                              \
+  }                                                                                                \
+  NnrtPrep *nnrt_lstm_back_prep_##type(int64_t n, const int64_t *y_shape, const char *f,           \
+                                       const char *g, const char *h, const NnrtLstm *attrs) {      \
+    return lstm_new(GEMM_##type, "lstm_back", y_shape, n > 10, f, g, h, attrs);                    \
+  }                                                                                                \
+  int nnrt_lstm_back_##type(NnrtPrep *p, T *dgx, T *dh0, float *dc0, T *before,                    \
+                            const void *const *in) {                                               \
+    return lstm_run_back(p, dgx, dh0, dc0, before, in);                                            \
+  }
+
+KERNELS(f32, float)
+KERNELS(bf16, uint16_t)
+KERNELS(f16, uint16_t)

@@ -2,6 +2,8 @@
 
 #include "recurrent.h"
 
+#include "pairs.h"
+
 static void prep_free(NnrtPrep *p) {
   free(p);
 }
@@ -12,7 +14,7 @@ void *recurrence_new(size_t bytes, const char *kernel, const int64_t *y_shape, b
     nnrt_error(NNRT_MEMORY, "%s: no memory", kernel);
     return NULL;
   }
-  *r = (Recurrence){{prep_free}, y_shape[0], y_shape[1], y_shape[2], reverse};
+  *r = (Recurrence){{prep_free}, y_shape[0], y_shape[1], y_shape[2], reverse, GEMM_f32};
   return r;
 }
 
@@ -66,46 +68,79 @@ bool step_idle(const Step *s) {
   return true;
 }
 
-const float *step_state(const Recurrence *r, const Step *s, const float *y, const float *h0,
-                        int64_t row) {
+const void *step_state(const Recurrence *r, const Step *s, const void *y, const void *h0,
+                       int64_t row) {
   // In reverse a shorter row begins later.
   bool first = s->before < 0 || s->before >= s->lengths[row];
-  return first ? h0 + row * r->h : y + (s->before * r->b + row) * r->h;
+  int64_t bytes = r->h * type_bytes(r->type);
+  return first ? (const char *)h0 + row * bytes
+               : (const char *)y + (s->before * r->b + row) * bytes;
 }
 
 // -- Products ----------------------------------------------------------------------------------
 
-// One panel from column `j` on.
-static void pack_panel(float *at, const float *w, int64_t k, int64_t n, int64_t j, bool trans) {
-  int64_t columns = n - j < TILE_LANES ? n - j : TILE_LANES;
-  for (int64_t i = 0; i < k; i++)
-    for (int64_t l = 0; l < TILE_LANES; l++)
-      at[i * TILE_LANES + l] = l >= columns ? 0 : trans ? w[(j + l) * k + i] : w[i * n + j + l];
+// The elements of a panel have the type of the operand, in the memory of floats.
+static void *panel_at(const Panels *w, int64_t at) {
+  return (char *)w->at + at * type_bytes(w->type);
 }
 
-Panels panels_pack(float *at, const float *w, int64_t k, int64_t n, bool trans, int threads) {
+// One panel from column `j` on, as f32.
+static void pack_panel(float *at, GemmType type, const void *w, int64_t k, int64_t n, int64_t j,
+                       bool trans) {
+  const char *from = (const char *)w + (trans ? j * k : j) * type_bytes(type);
+  TilePack p = {.from = from,
+                .lane = trans ? k : 1,
+                .step = trans ? 1 : n,
+                .lanes = n - j < TILE_LANES ? n - j : TILE_LANES,
+                .steps = k,
+                .width = TILE_LANES,
+                .panel = k * TILE_LANES,
+                .padded = true};
+  tile_kind()->pack(type, &p, at);
+}
+
+Panels panels_pack(float *at, GemmType type, const void *w, int64_t k, int64_t n, bool trans,
+                   int threads) {
+  bool pairs = type == GEMM_bf16 && k % 2 == 0 && pairs_here();
+  Panels p = {pairs ? GEMM_bf16 : GEMM_f32, k, n, at};
 #pragma omp parallel for num_threads(threads)
   for (int64_t j = 0; j < n; j += TILE_LANES)
-    pack_panel(at + j * k, w, k, n, j, trans);
-  return (Panels){k, n, at};
+    if (pairs)
+      pairs_pack(panel_at(&p, j * k), w, k, n, j, trans);
+    else
+      pack_panel(panel_at(&p, j * k), type, w, k, n, j, trans);
+  return p;
 }
 
-void panels_product(const Panels *w, float *y, int64_t y_row, const float *x, int64_t x_row,
+const void *panels_operand(const Panels *w, GemmType type, const void *x, int64_t n, float *block) {
+  if (w->type == type) return x;
+  tile_kind()->load(type, block, x, n);
+  return block;
+}
+
+void panels_product(const Panels *w, float *y, int64_t y_row, const void *x, int64_t x_row,
                     int64_t rows, bool add) {
-  enum { DEPTH = 256 }; // a slice of a panel: 32 KiB
+  enum { DEPTH = 256 }; // a slice of a panel: 32 KiB of f32
   for (int64_t j = 0; j < w->n; j += TILE_LANES)
-    for (int64_t i = 0; i < w->k; i += DEPTH)
-      tile_product(&(TileProduct){.c = y + j,
-                                  .c_row = y_row,
-                                  .a = x + i,
-                                  .a_row = x_row,
-                                  .a_step = 1,
-                                  .b = w->at + j * w->k + i * TILE_LANES,
-                                  .b_row = TILE_LANES,
-                                  .rows = rows,
-                                  .lanes = TILE_LANES,
-                                  .steps = w->k - i < DEPTH ? w->k - i : DEPTH,
-                                  .add = add || i > 0});
+    for (int64_t i = 0; i < w->k; i += DEPTH) {
+      int64_t steps = w->k - i < DEPTH ? w->k - i : DEPTH;
+      const void *b = panel_at(w, j * w->k + i * TILE_LANES);
+      if (w->type == GEMM_bf16)
+        pairs_product(y + j, y_row, (const uint16_t *)x + i, x_row, b, rows, steps / 2,
+                      add || i > 0);
+      else
+        tile_product(&(TileProduct){.c = y + j,
+                                    .c_row = y_row,
+                                    .a = (const float *)x + i,
+                                    .a_row = x_row,
+                                    .a_step = 1,
+                                    .b = b,
+                                    .b_row = TILE_LANES,
+                                    .rows = rows,
+                                    .lanes = TILE_LANES,
+                                    .steps = steps,
+                                    .add = add || i > 0});
+    }
 }
 
 // -- Activations -------------------------------------------------------------------------------

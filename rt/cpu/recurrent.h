@@ -7,7 +7,8 @@
 //
 // A step multiplies the states of the block's rows with the weight.  The weight is packed once per
 // call into panels of TILE_LANES columns, which are read in order, and a slice of which is in the
-// L1 cache for all rows of the block.
+// L1 cache for all rows of the block.  States of 16 bits and the weight become f32 for that, or
+// pairs of bf16 if the processor multiplies those (pairs.h).
 //
 // A row at or after its length has y 0, and keeps its state.
 
@@ -23,9 +24,11 @@ typedef struct Recurrence {
   NnrtPrep base;
   int64_t t, b, h;
   bool reverse;
+  GemmType type; // of y, the weight, h0 and the sums
 } Recurrence;
 
-// Returns a zeroed struct of `bytes` that begins with a Recurrence: of y (t b h).  NULL: reported.
+// Returns a zeroed struct of `bytes` that begins with a Recurrence: of y (t b h) of f32.  NULL:
+// reported.
 void *recurrence_new(size_t bytes, const char *kernel, const int64_t *y_shape, bool reverse);
 
 // A step of some rows.  `before` is the time of the step before; -1 in the first.
@@ -54,13 +57,14 @@ bool step_idle(const Step *s); // no row is active
 // y = x + z
 void step_add(float *restrict y, const float *restrict x, const float *restrict z, int64_t n);
 // Row `row` of the state before the step: of y (t b h) at the step before, or of h0 (b h).
-const float *step_state(const Recurrence *r, const Step *s, const float *y, const float *h0,
-                        int64_t row);
+const void *step_state(const Recurrence *r, const Step *s, const void *y, const void *h0,
+                       int64_t row);
 
 // A matrix w (k, n) packed for products x w.
 typedef struct Panels {
+  GemmType type; // of the operand x in products: f32, or bf16 in pairs
   int64_t k, n;
-  float *at; // panels of (k, TILE_LANES), zeros after the last column
+  void *at; // panels of (k, TILE_LANES), zeros after the last column
 } Panels;
 
 static inline int64_t round_lanes(int64_t n) {
@@ -70,11 +74,14 @@ static inline int64_t panels_floats(int64_t k, int64_t n) {
   return k * round_lanes(n);
 }
 // Packs w (k, n), or its transpose (n, k), at `at`, which has panels_floats.
-Panels panels_pack(float *at, const float *w, int64_t k, int64_t n, bool trans, int threads);
+Panels panels_pack(float *at, GemmType type, const void *w, int64_t k, int64_t n, bool trans,
+                   int threads);
 // y (rows, round_lanes(n)) = x (rows, k) w, or is increased by it.  x_row and y_row: the distance
 // of rows, in elements.
-void panels_product(const Panels *w, float *y, int64_t y_row, const float *x, int64_t x_row,
+void panels_product(const Panels *w, float *y, int64_t y_row, const void *x, int64_t x_row,
                     int64_t rows, bool add);
+// Returns n elements of `type` as the type of x in products: in place, or converted in `block`.
+const void *panels_operand(const Panels *w, GemmType type, const void *x, int64_t n, float *block);
 
 // y = f(x), and dx = dx f'(x) with y = f(x), of n elements; in the first y may be x.
 void activate(const NnrtActivation *f, float *y, const float *x, int64_t n);

@@ -65,7 +65,7 @@ int nnrt_rnn_f32(NnrtPrep *prep, float *y, float *last, float *sums, const float
   float *memory = kernel_scratch(bytes);
   if (!memory) return scratch_failed(bytes);
   Run run = {.p = p, .y = y, .last = last, .sums = sums, .gx = gx};
-  run.weight = panels_pack(memory, weight, r->h, r->h, true, threads);
+  run.weight = panels_pack(memory, GEMM_f32, weight, r->h, r->h, true, threads);
   // The last state is the state of every step.
   memcpy(last, h0, (size_t)(r->b * r->h) * sizeof *last);
   recurrence_run(r, false, lengths, forward, &run, memory + panels, each);
@@ -112,7 +112,7 @@ int nnrt_rnn_back_f32(NnrtPrep *prep, float *dgx, float *dh0, float *before, con
   run.past = y;
   run.h0 = h0;
   run.dy = dy;
-  run.weight = panels_pack(memory, weight, r->h, r->h, false, threads);
+  run.weight = panels_pack(memory, GEMM_f32, weight, r->h, r->h, false, threads);
   memcpy(dh0, dlast, (size_t)(r->b * r->h) * sizeof *dh0);
   recurrence_run(r, true, lengths, backward, &run, memory + panels, each);
   return NNRT_OK;
