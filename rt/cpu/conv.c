@@ -1,9 +1,11 @@
-// Convolution and its gradients, over one to three spatial dimensions, by the fastest of three
-// ways: the library (library.h), products per tap of the filter, of small maps with many channels
-// (taps.c), and our own kernels of all shapes (conv_own.c).
+// Convolution and its gradients, over one to three spatial dimensions, by the fastest of four ways:
+// the library (library.h), products of plain matrices, of 1x1 filters on few positions
+// (conv_1x1.c), products per tap of the filter, of small maps with many channels (taps.c), and our
+// own kernels of all shapes (conv_own.c).
 //
 // A convolution of bf16 is the library's, or that of f32 on copies.
 
+#include "conv_1x1.h"
 #include "conv_own.h"
 #include "library.h"
 #include "taps.h"
@@ -115,6 +117,7 @@ static NnrtPrep *copied_prep(const char *name, const Conv *c, Direction directio
 // -- The kernels -------------------------------------------------------------------------------
 
 static NnrtPrep *prep(NnrtDtype type, const char *name, const Conv *c, Direction direction) {
+  if (conv_1x1_fits(type, c, direction)) return conv_1x1_prep(type, c, direction);
   if (type == NNRT_f32) return f32_prep(name, c, direction);
   return library_has_conv(NNRT_bf16, c, direction)
              ? library_conv_prep(name, NNRT_bf16, c, direction)
@@ -122,6 +125,7 @@ static NnrtPrep *prep(NnrtDtype type, const char *name, const Conv *c, Direction
 }
 
 static int run(NnrtPrep *p, NnrtDtype type, void *result, const void *first, const void *second) {
+  if (conv_1x1_is(p)) return conv_1x1_run(p, result, first, second);
   if (p->free == copied_free) return copied_run((Copied *)p, result, first, second);
   if (type == NNRT_f32) return f32_run(p, result, first, second);
   return library_conv_run(p, result, first, second);

@@ -109,6 +109,19 @@ static const Case small_maps[] = {
     {3, 4, 32, 33, 1, {2, 3, 2}, {3, 2, 3}, {1, 1, 2}, {1, 1, 1}, {1, 0, 1, 1, 1, 1}},
 };
 
+// Filters of 1 x 1: on a CPU products of plain matrices.
+static const Case small_filters[] = {
+    {2, 3, 17, 33, 1, {5, 7}, {1, 1}, {1, 1}, {1, 1}, {0, 0, 0, 0}},
+    {2, 2, 64, 40, 1, {9, 8}, {1, 1}, {2, 2}, {1, 1}, {0, 0, 0, 0}}, // x ends after and before
+                                                                     // the last position of y
+    {2, 2, 35, 65, 1, {7, 11}, {1, 1}, {3, 1}, {1, 1}, {0, 0, 0, 0}},
+    {2, 2, 8, 24, 1, {6, 10}, {1, 1}, {1, 4}, {1, 1}, {0, 0, 0, 0}},
+    {2, 2, 16, 20, 1, {5, 5}, {1, 1}, {2, 2}, {1, 1}, {1, 0, 1, 2}},   // padding
+    {2, 2, 70, 36, 1, {46, 50}, {1, 1}, {1, 1}, {1, 1}, {0, 0, 0, 0}}, // more rows than dw's
+    {1, 4, 12, 5, 1, {13}, {1}, {2}, {1}, {0, 0}},
+    {3, 2, 6, 16, 1, {5, 4, 7}, {1, 1, 1}, {2, 3, 2}, {1, 1, 1}, {0, 0, 0, 0, 0, 0}},
+};
+
 // Returns the index of element (n, c, spatial position p) of a tensor.
 static int64_t place(bool last, int64_t c_all, int64_t plane, int64_t n, int64_t c, int64_t p) {
   return last ? (n * plane + p) * c_all + c : (n * c_all + c) * plane + p;
@@ -232,6 +245,13 @@ static void conv_of_small_maps(void **state) {
       assert_conv(&small_maps[i], last);
 }
 
+static void conv_of_small_filters(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof small_filters / sizeof *small_filters; i++)
+    for (int last = 0; last < 2; last++)
+      assert_conv(&small_filters[i], last);
+}
+
 // Returns x rounded to bf16, and rounds it.
 static uint16_t *bf16_of(float *x, int64_t n) {
   uint16_t *h = malloc((size_t)n * sizeof *h);
@@ -293,6 +313,8 @@ static void conv_bf16(void **state) {
       assert_conv_bf16(&cases[i], last);
     for (size_t i = 0; i < sizeof small_maps / sizeof *small_maps; i++)
       assert_conv_bf16(&small_maps[i], last);
+    for (size_t i = 0; i < sizeof small_filters / sizeof *small_filters; i++)
+      assert_conv_bf16(&small_filters[i], last);
   }
 }
 
@@ -309,6 +331,28 @@ static void conv_threads(void **state) {
       assert_same_bits("conv", r.y, one.y, (size_t)r.ny * sizeof *r.y);
       assert_same_bits("conv_back_x", r.dx, one.dx, (size_t)r.nx * sizeof *r.dx);
       assert_same_bits("conv_back_w", r.dw, one.dw, (size_t)r.nw * sizeof *r.dw);
+      run_free(&r);
+    }
+    run_free(&one);
+  }
+  omp_set_num_threads(most);
+}
+
+// Neither do y and dx with filters of 1 x 1, the sums of which are over channels.
+static void conv_of_small_filters_threads(void **state) {
+  (void)state;
+  static const Case deep = {2, 2, 2048, 40, 1, {3, 4}, {1, 1}, {1, 2}, {1, 1}, {0, 0, 0, 0}};
+  static const Case wide = {2, 3, 24, 1024, 1, {8, 8}, {1, 1}, {1, 1}, {1, 1}, {0, 0, 0, 0}};
+  const Case *some[] = {&deep, &wide};
+  int most = omp_get_max_threads();
+  for (size_t i = 0; i < 2; i++) {
+    omp_set_num_threads(1);
+    Run one = run_conv(some[i], true);
+    for (int threads = 2; threads < 12; threads += 3) {
+      omp_set_num_threads(threads);
+      Run r = run_conv(some[i], true);
+      assert_same_bits("conv", r.y, one.y, (size_t)r.ny * sizeof *r.y);
+      assert_same_bits("conv_back_x", r.dx, one.dx, (size_t)r.nx * sizeof *r.dx);
       run_free(&r);
     }
     run_free(&one);
@@ -359,9 +403,14 @@ static void ranks_at_once(void **state) {
 
 TEST_GROUP(kernels_products) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(linear),       cmocka_unit_test(matmul),
-      cmocka_unit_test(conv),         cmocka_unit_test(conv_of_small_maps),
-      cmocka_unit_test(conv_threads), cmocka_unit_test(ranks_at_once),
+      cmocka_unit_test(linear),
+      cmocka_unit_test(matmul),
+      cmocka_unit_test(conv),
+      cmocka_unit_test(conv_of_small_maps),
+      cmocka_unit_test(conv_of_small_filters),
+      cmocka_unit_test(conv_of_small_filters_threads),
+      cmocka_unit_test(conv_threads),
+      cmocka_unit_test(ranks_at_once),
       cmocka_unit_test(conv_bf16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
