@@ -88,7 +88,7 @@ static void write_proof(FILE *f, const NnrtProof *proof) {
   fputc('}', f);
 }
 
-void nnrt_describe(const NnrtProgram *p, FILE *f) {
+void nnrt_describe(const NnrtProgram *p, const Flags *flags, FILE *f) {
   int64_t parameters = 0, trained = 0, slab = 0, host = 0;
   // Weights that are not trained count as parameters only.
   for (int i = 0; i < p->train.n_tensors; i++) {
@@ -131,7 +131,7 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
   size_t device_bytes;
   FILE *text = open_memstream(&device, &device_bytes);
   if (!text) nnrt_must_alloc((size_t)-1); // reports the lack of memory
-  nnrt_device_describe(p, text);
+  nnrt_device_describe(p, flags, text);
   nnrt_must_close(text, &device);
   dl_iterate_phdr(write_library, &(Libraries){f, 0});
   fprintf(f, "]%s", device);

@@ -47,10 +47,12 @@ bool nnrt_device_isa(int64_t *out_set, Why *w);
 // Restricts kernels to these sets, a part of the former; before any kernel is prepared.
 bool nnrt_device_use_isa(int64_t set, Why *w);
 const char *nnrt_device_isa_name(int64_t set); // the highest of them: "avx2"
+// Returns a note about flags that bring nothing with these sets, or NULL; the caller frees it.
+char *nnrt_device_isa_note(int64_t set, const Flags *f);
 // Adds the environment variables that change results of libraries: all ranks need the same.
 void nnrt_device_variables(Terms *t);
 // Writes members of the object of --describe, each with a comma before it.
-void nnrt_device_describe(const NnrtProgram *p, FILE *out);
+void nnrt_device_describe(const NnrtProgram *p, const Flags *f, FILE *out);
 
 // ---- Per rank.  It is opened when ranks can communicate, and ends the job on failure.
 

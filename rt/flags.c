@@ -18,6 +18,7 @@ typedef enum Kind {
   KIND_seed,
   KIND_number,
   KIND_path,
+  KIND_choice,
   KIND_none
 } Kind;
 
@@ -100,6 +101,17 @@ static Flag *flag_of(Flags *f, const Row *row) {
   return (Flag *)(void *)((char *)f + row->field);
 }
 
+// Returns the number of a name among names with '|' between them; -1: it is none of them.
+static int64_t choice_of(const char *names, const char *name) {
+  size_t n = strlen(name);
+  for (int64_t i = 0;; i++) {
+    size_t length = strcspn(names, "|");
+    if (length == n && memcmp(names, name, n) == 0) return i;
+    if (!names[length]) return -1;
+    names += length + 1;
+  }
+}
+
 static void set_flag(Flag *f, const Row *row, const char *value) {
   char *end = NULL;
   bool list = row->kind == KIND_files || row->kind == KIND_names;
@@ -131,6 +143,10 @@ static void set_flag(Flag *f, const Row *row, const char *value) {
       usage("a number from 1 was expected", row->flag, value);
     if (row->kind == KIND_whole && f->i < 0)
       usage("a number from 0 was expected", row->flag, value);
+    return;
+  case KIND_choice:
+    f->i = choice_of(row->value, value);
+    if (f->i < 0) usage(nnrt_must_format("one of %s was expected", row->value), row->flag, value);
     return;
   case KIND_number:
     f->f = strtod(value, &end);
@@ -191,7 +207,7 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
     finish_printing(argv[0]);
   }
   if (f->describe.given) {
-    nnrt_describe(p, stdout);
+    nnrt_describe(p, f, stdout);
     finish_printing(argv[0]);
   }
   if (f->eval_only.given) {
@@ -254,6 +270,8 @@ void nnrt_flags_terms(const Flags *f, Terms *t) {
       nnrt_terms_add(t, name, "%lld", (long long)flag->i);
     else if (value && row->kind == KIND_number)
       add_number(t, name, flag->f);
+    else if (value && row->kind == KIND_choice)
+      nnrt_terms_add(t, name, "%s", flag->s);
     else
       nnrt_terms_add(t, name, "given");
     free(name);

@@ -77,6 +77,10 @@ bool nnrt_kernels_agree(NnrtRun *run, int64_t set, Why *w) {
   if (run->launch.rank == 0) {
     say_set(all, n, common);
     say_threads(all, n, least);
+    // The program that started a reference has said it.
+    char *note = run->flags.check_write.given ? NULL : nnrt_device_isa_note(common, &run->flags);
+    if (note) nnrt_say_note("%s", note);
+    free(note);
   }
   free(all);
   run->threads = (int)least;

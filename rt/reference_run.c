@@ -128,6 +128,7 @@ static Words child_words(const NnrtRun *run, const char *path, int from, int to,
   add_flag(&words, "epochs", &f->epochs);
   add_flag(&words, "lr-steps", &f->lr_steps);
   add_flag(&words, "tf32", &f->tf32);
+  add_flag(&words, "fpmath", &f->fpmath);
   add_flag(&words, "resume", &f->resume);
   if (f->resume.given) add_flag(&words, "checkpoint-dir", &f->checkpoint_dir);
   // The defaults of the reference may be others; a checkpoint has a seed of its own.

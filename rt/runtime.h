@@ -713,7 +713,7 @@ char *nnrt_rounding_differences(NnrtRank *r);
 
 // ---- describe.c
 
-void nnrt_describe(const NnrtProgram *p, FILE *f);
+void nnrt_describe(const NnrtProgram *p, const Flags *flags, FILE *f);
 
 // The settings and files that all ranks of this process share.  Only rank 0 changes the fields from
 // `log` on.

@@ -24,10 +24,11 @@
 
 #include "conv_1x1.h"
 
+#include "linear.h"
+
 typedef struct Conv1x1 {
   NnrtPrep base;
   NnrtPrep *product;
-  NnrtDtype type;
   Direction direction;
   int64_t batch, rows, c;        // rows and c: of the matrix of x
   int64_t element;               // bytes of an element of x
@@ -59,18 +60,14 @@ bool conv_1x1_fits(NnrtDtype type, const Conv *c, Direction direction) {
   return rows <= SUMMED_ROWS || (type == NNRT_f32 && c->x[1] >= CHANNELS);
 }
 
+// --fpmath is for products alone, not for convolutions.
 static NnrtPrep *product_of(NnrtDtype type, Direction direction, int64_t rows, int64_t c,
                             int64_t o) {
-  bool f32 = type == NNRT_f32;
+  GemmType t = type == NNRT_f32 ? GEMM_f32 : GEMM_bf16;
   switch (direction) {
-  case FORWARD:
-    return f32 ? nnrt_linear_prep_f32(rows, c, o, true) : nnrt_linear_prep_bf16(rows, c, o, true);
-  case BACK_X:
-    return f32 ? nnrt_matmul_prep_f32(1, rows, c, o, false, false)
-               : nnrt_matmul_prep_bf16(1, rows, c, o, false, false);
-  case BACK_W:
-    return f32 ? nnrt_linear_back_w_prep_f32(rows, c, o, true)
-               : nnrt_linear_back_w_prep_bf16(rows, c, o, true);
+  case FORWARD: return linear_prep(t, rows, c, o, true, false);
+  case BACK_X: return matmul_prep(t, 1, rows, c, o, false, false, false);
+  case BACK_W: return linear_back_w_prep(t, rows, c, o, true, false);
   }
   return NULL;
 }
@@ -82,7 +79,6 @@ NnrtPrep *conv_1x1_prep(NnrtDtype type, const Conv *c, Direction direction) {
     return NULL;
   }
   *s = (Conv1x1){.base = {conv_1x1_free},
-                 .type = type,
                  .direction = direction,
                  .rows = rows_of(c),
                  .c = c->x[1],
@@ -106,19 +102,9 @@ NnrtPrep *conv_1x1_prep(NnrtDtype type, const Conv *c, Direction direction) {
 
 // Runs the product on matrices of rows.
 static int run_product(const Conv1x1 *s, void *result, const void *first, const void *second) {
-  bool f32 = s->type == NNRT_f32;
-  switch (s->direction) {
-  case FORWARD:
-    return f32 ? nnrt_linear_f32(s->product, result, first, second)
-               : nnrt_linear_bf16(s->product, result, first, second);
-  case BACK_X: // dy w, but the operands are in the order w, dy
-    return f32 ? nnrt_matmul_f32(s->product, result, second, first)
-               : nnrt_matmul_bf16(s->product, result, second, first);
-  case BACK_W:
-    return f32 ? nnrt_linear_back_w_f32(s->product, result, first, second)
-               : nnrt_linear_back_w_bf16(s->product, result, first, second);
-  }
-  return NNRT_OK;
+  // dx is dy w, but the operands are in the order w, dy.
+  bool swap = s->direction == BACK_X;
+  return product_run(s->product, result, swap ? second : first, swap ? first : second);
 }
 
 // matrix (batch, y, c) = the positions of x that y reads; y_line is one of the last dimension of y.

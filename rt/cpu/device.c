@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "device.h"
+#include "fpmath.h"
 #include "isa.h"
 #include "word_sum.h"
 
@@ -30,9 +31,11 @@ bool nnrt_device_find(const NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
   // Read once, before any slab of this machine is mapped.
   memory_free = nnrt_memory_free();
+  fpmath_set((Fpmath)f->fpmath.i);
   if (!f->tune.given && !f->tf32.given) return true;
-  return why(w, "%s is for gpus, and this executable is compiled for %s",
-             f->tune.given ? "--tune" : "--tf32", run->program->target);
+  return why(w, "%s is for gpus, and this executable is compiled for %s%s",
+             f->tune.given ? "--tune" : "--tf32", run->program->target,
+             f->tune.given ? "" : "\nhint: --fpmath bf16 lets products on processors round");
 }
 
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
@@ -47,13 +50,18 @@ bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   return nnrt_memory_enough(&slabs, memory_free, "memory", w);
 }
 
-void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
-  (void)p;
+void nnrt_device_describe(const NnrtProgram *p, const Flags *f, FILE *out) {
+  static const char *const products[] = {"none", "vectors", "tiles"};
   int64_t set;
-  Why w = {0};
+  Why w;
+  (void)p;
   // A wrong variable is an error of training only.
   if (!nnrt_device_isa(&set, &w)) return;
-  fprintf(out, ",\n  \"instruction_set\": \"%s\",\n  \"kernels\": [", nnrt_device_isa_name(set));
+  fprintf(out,
+          ",\n  \"instruction_set\": \"%s\",\n  \"bf16_products\": \"%s\",\n  \"fpmath\": \"%s\"",
+          nnrt_device_isa_name(set), products[isa_bf16_products(set)],
+          f->fpmath.given ? f->fpmath.s : "f32");
+  fputs(",\n  \"kernels\": [", out);
   if (library_name()) fprintf(out, "\"%s\", ", library_name());
   fputs("\"nnaot\"]", out);
 }

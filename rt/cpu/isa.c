@@ -15,9 +15,11 @@
 // memory, and is opened for that moment.
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fpmath.h"
 #include "isa.h"
 
 static const struct {
@@ -49,6 +51,21 @@ const char *nnrt_device_isa_name(int64_t set) {
   for (int i = 0; i < N_LEVELS; i++)
     if ((levels[i].set & ~set) == 0) name = levels[i].name;
   return name;
+}
+
+Bf16Products isa_bf16_products(int64_t set) {
+  if ((ISA_AMX & ~set) == 0) return BF16_tiles;
+  return (ISA_AVX512_BF16 & ~set) == 0 ? BF16_vectors : BF16_none;
+}
+
+char *nnrt_device_isa_note(int64_t set, const Flags *f) {
+  Bf16Products has = isa_bf16_products(set);
+  if (f->fpmath.i == FPMATH_f32 || has == BF16_tiles) return NULL;
+  if (f->fpmath.i == FPMATH_bf16 && has == BF16_vectors) return NULL;
+  return nnrt_must_format("--fpmath %s saves no time: the instruction set '%s' has no products of "
+                          "%sbf16",
+                          f->fpmath.s, nnrt_device_isa_name(set),
+                          has == BF16_vectors ? "tiles of " : "");
 }
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -176,9 +193,21 @@ static bool lower_clones(int set, Why *w) {
 
 #endif
 
+// Of all ranks of this process, which agree on it; -1: not said yet.
+static atomic_llong in_use = -1;
+
+static int available(void) {
+  return of_processor() & (~ISA_OF_LIBRARY | library_isa_allowed());
+}
+
+int64_t isa_in_use(void) {
+  int64_t set = atomic_load_explicit(&in_use, memory_order_relaxed);
+  return set < 0 ? available() : set;
+}
+
 bool nnrt_device_isa(int64_t *out_set, Why *w) {
   const char *most = getenv("NNRT_MAX_ISA");
-  int set = of_processor() & (~ISA_OF_LIBRARY | library_isa_allowed()), found = -1;
+  int set = available(), found = -1;
   *out_set = set;
   if (!most || !*most) return true;
   for (int i = 0; i < N_LEVELS && found < 0; i++)
@@ -194,6 +223,7 @@ bool nnrt_device_isa(int64_t *out_set, Why *w) {
 }
 
 bool nnrt_device_use_isa(int64_t set, Why *w) {
+  atomic_store_explicit(&in_use, set, memory_order_relaxed);
   int mine = of_processor(), library = (int)set & ISA_OF_LIBRARY;
   if (library != (mine & library_isa_allowed()) && !library_isa_use(library))
     return why(w, "%s cannot use the instruction set '%s'", library_name(),

@@ -29,6 +29,13 @@ enum {
   ISA_NEON = 1 << 18
 };
 
+// The set that kernels use: nnrt_device_use_isa's, or before it the processor's and the library's.
+int64_t isa_in_use(void);
+
+// The instructions of a set for products of bf16.
+typedef enum Bf16Products { BF16_none, BF16_vectors, BF16_tiles } Bf16Products;
+Bf16Products isa_bf16_products(int64_t set);
+
 // "oneDNN 3.2.0", or NULL: there is no library.
 const char *library_name(void);
 // The sets that the library's own environment variable leaves.

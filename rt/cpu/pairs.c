@@ -24,15 +24,14 @@ void pairs_pack(uint16_t *panel, const uint16_t *w, int64_t k, int64_t n, int64_
 
 #if HAS_PAIRS
 
-#include <dnnl.h>
 #include <immintrin.h>
+
+#include "isa.h"
 
 #define TARGET __attribute__((target("arch=x86-64-v4,avx512bf16")))
 
 bool pairs_here(void) {
-  // Ranks agree on the sets of oneDNN (isa.c).
-  int set = dnnl_cpu_isa_avx512_core_bf16;
-  return ((int)dnnl_get_effective_cpu_isa() & set) == set;
+  return isa_bf16_products(isa_in_use()) != BF16_none;
 }
 
 // A tile of `rows`, a constant, by 32 sums: two vectors of each row, in registers.

@@ -158,6 +158,9 @@ bool nnrt_device_find(const NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
   bool alone = run->launch.kind == LAUNCH_none;
   if (f->memory.given) return why(w, "--memory is for processors, and this executable is for gpus");
+  if (f->fpmath.given)
+    return why(w, "--fpmath is for processors, and this executable is for gpus\n"
+                  "hint: --tf32 lets products on gpus round");
   if (alone && !check_threads(run->program, w)) return false;
   if (!find_driver(w) || !find_gpus(w) || !check_libraries(w)) return false;
   // A process checks only the GPUs that its ranks use.
@@ -227,7 +230,8 @@ void nnrt_device_variables(Terms *t) {
   }
 }
 
-void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
+void nnrt_device_describe(const NnrtProgram *p, const Flags *f, FILE *out) {
+  (void)f;
   int driver = 0, nccl = p->ranks > 1 ? nnrt_gpu_nccl_version() : 0;
   fprintf(out, ",\n  \"cuda\": {\"runtime\": \"%d.%d\"", CUDART_VERSION / 1000,
           CUDART_VERSION / 10 % 100);

@@ -229,6 +229,12 @@ const char *nnrt_device_isa_name(int64_t set) {
   return "";
 }
 
+char *nnrt_device_isa_note(int64_t set, const Flags *f) {
+  (void)set;
+  (void)f;
+  return NULL;
+}
+
 // ---- opening and closing
 
 static void open_gpu(NnrtRank *r) {

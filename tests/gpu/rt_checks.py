@@ -11,6 +11,9 @@ with folder_with_data():
     refused("no gpu", "no gpu is found on this machine", "gpu_line1", *DATA, env={"EMULATED_GPUS": "0"})
     refused("hidden gpus", "CUDA_VISIBLE_DEVICES is '-1'", "gpu_line1", *DATA,
             env={"EMULATED_GPUS": "0", "CUDA_VISIBLE_DEVICES": "-1"})
+    for flag, value in ("--memory", "m.json"), ("--fpmath", "bf16"):
+        refused(f"{flag} of a program for gpus", f"{flag} is for processors, and this executable is for gpus", "gpu_line1",
+                *DATA, flag, value)
     # Architectures of a program: tests/tools/emit_cuda.test.
     refused("an old gpu", "gpu 0, emulated gpu, is sm_75; sm_80 is the oldest that can be used", "gpu_line1", *DATA,
             env={"EMULATED_SM": "75"})

@@ -19,6 +19,9 @@ with folder_with_data() as folder:
         (["--check-replicas", "-1"], "a number from 0 was expected"),
         (["--check-replicas", "often"], "a whole number was expected"),
         (["--lr", "nan"], "a number from 0 was expected"),
+        *((["--fpmath", value], f"--fpmath {value}: one of f32|bf16|bf16x3 was expected")
+          for value in ("bf17", "bf16x", "bf16x33", "f32|bf16")),
+        (["--fpmath", ""], "one of f32|bf16|bf16x3 was expected"),
         (["--lr", "-1"], "a number from 0 was expected"),
         (["--steps", "3", "--steps", "4"], "given twice"),
         (["--steps", "3", "--epochs", "4"], "one of them is enough"),
@@ -84,6 +87,10 @@ with folder_with_data() as folder:
     check("--describe says what it is", d["model"] == "line.onnx" and d["ranks"] == 1 and d["target"] == "cpu"
           and d["inputs"][0] == {"name": "x", "dtype": "f32", "shape": [16, 5]}
           and d["optimizer"] == "sgd:momentum=0.9", said)
+    for flags, value in ([], "f32"), (["--fpmath", "bf16x3"], "bf16x3"):
+        cpu = json.loads(run("line1", *flags, "--describe").stdout)
+        check(f"--describe has the instructions and the products of {flags}", cpu["fpmath"] == value and
+              cpu["instruction_set"] and cpu["bf16_products"] in ("none", "vectors", "tiles"), cpu)
     check("--describe names the libraries it found", any(l.startswith("/") and "/libgomp.so" in l for l in d["libraries"]), said)
     said = run("line1", "--help")
     check("--help groups the options", said.returncode == 0 and "\nCheckpoints:\n" in said.stdout, said.stdout)

@@ -71,7 +71,7 @@ with folder_with_data():
         refused(f"{flag} is not given at rank 0, but given at rank 1", without, with_it)
     for flag, given, other, both in [
         ("--steps", "3", "4", []), ("--epochs", "2", "3", []), ("--lr", "0.1", "0.001", []), ("--seed", "5", "-5", []),
-        ("--shuffle", "1", "2", []), ("--eval-every", "2", "3", eval_data),
+        ("--shuffle", "1", "2", []), ("--fpmath", "bf16", "bf16x3", []), ("--eval-every", "2", "3", eval_data),
         ("--checkpoint-every", "2", "3", ["--checkpoint-dir", "ck"]),
     ]:
         one, another, none = (("line2", DATA, [*both, *more]) for more in ([flag, given], [flag, other], []))
