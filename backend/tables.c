@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "ir/analysis/batch_dim.h"
 #include "ir/analysis/place.h"
+#include "ir/analysis/work.h"
 #include "ir/model_values.h"
 #include "ir/op.h"
 #include "kernels.h"
@@ -115,6 +116,20 @@ static void add_tensors(Program *p, StrBuf *out, const GraphCode *code) {
   repeats_table(p, out, "char", str_format(a, "%s_ops", code->name), &ops, FILL_start);
 }
 
+// The work of a call of each op, for --timings.  Equal layers have equal rows.
+static void add_work(Program *p, StrBuf *out, const GraphCode *code) {
+  TableRows rows = {0};
+  for (int i = 0; i < code->made_of.n; i++) {
+    const Op *op = code->made_of.at[i];
+    CallWork w = op ? op_call_work(op) : (CallWork){.type = DT_f32};
+    const char *row = str_format(p->arena, "{%" PRId64 ", %" PRId64 ", NNRT_%s}", w.flops, w.bytes,
+                                 dtype_name[w.type]);
+    vec_push(p->arena, &rows, row);
+  }
+  if (rows.n == 0) vec_push(p->arena, &rows, "{0}");
+  repeats_table(p, out, "NnrtWork", str_format(p->arena, "%s_work", code->name), &rows, FILL_start);
+}
+
 static bool has_place(const Value *v) {
   return dtype_class[v->type->dtype] == 'F' && !(v->def && v->def->kind == OP_constant);
 }
@@ -151,21 +166,24 @@ static void add_values(Program *p, StrBuf *out, const GraphCode *code) {
                 FILL_checks);
 }
 
-static void add_graph(StrBuf *out, const GraphCode *code) {
+static void add_graph(Arena *a, StrBuf *out, const GraphCode *code) {
   // Parameters, and results with a label.
   const Graph *g = code->g;
   int n_tensors = g->n_params;
   for (int i = 0; i < g->n_results; i++)
     n_tensors += g->results[i]->label != NULL;
+  // Times are those of training.
+  const char *work = code->index ? "" : str_format(a, "        .work = %s_work,\n", code->name);
   strbuf_addf(out,
               "    .%s = {.tensors = %s_tensors,\n"
               "        .n_tensors = %d,\n"
               "        .ops = %s_ops,\n"
               "        .n_ops = %d,\n"
+              "%s"
               "        .values = %s_values,\n"
               "        .n_values = (int)(sizeof %s_values / sizeof *%s_values)},\n",
-              code->name, code->name, n_tensors, code->name, code->ops.n, code->name, code->name,
-              code->name);
+              code->name, code->name, n_tensors, code->name, code->ops.n, work, code->name,
+              code->name, code->name);
 }
 
 // The number of rows of a step: of a whole input.
@@ -198,6 +216,7 @@ void tables_emit(Program *p, StrBuf *out) {
   Arena *a = p->arena;
   // Arrays first; the program refers to them.
   add_tensors(p, out, &p->train);
+  add_work(p, out, &p->train);
   add_values(p, out, &p->train);
   if (p->eval.g) add_tensors(p, out, &p->eval);
   if (p->eval.g) add_values(p, out, &p->eval);
@@ -226,8 +245,8 @@ void tables_emit(Program *p, StrBuf *out) {
   ranks_add(p, out);
   if (o->split_ranks) strbuf_addf(out, "    .split_rank = %d,\n", o->only_rank + 1);
   strbuf_addf(out, "    .batch = %" PRId64 ",\n", whole_batch(p));
-  add_graph(out, &p->train);
-  if (p->eval.g) add_graph(out, &p->eval);
+  add_graph(a, out, &p->train);
+  if (p->eval.g) add_graph(a, out, &p->eval);
   if (has_model_values) strbuf_add(out, "    .model_program = model_program,\n");
   if (p->fill[FILL_start].n) strbuf_add(out, "    .fill = fill,\n");
   if (p->fill[FILL_checks].n) strbuf_add(out, "    .fill_checks = fill_checks,\n");

@@ -189,6 +189,15 @@ typedef struct NnrtModelProgram {
   int n_uses;
 } NnrtModelProgram;
 
+// The work of a call of an operation, of one rank, as the compiler counts it (ir/analysis/work.h):
+// every operand and result once, a multiply-add as two flops, and of lookups and experts the number
+// that does not depend on data.
+typedef struct NnrtWork {
+  int64_t flops;  // of products
+  int64_t bytes;  // read and written
+  NnrtDtype type; // of the numbers that it multiplies: f32, bf16 or f16
+} NnrtWork;
+
 // One graph that the executable runs: @train or @eval.  The two share persistent state: a weight,
 // state or copy of eval has the name, shape and offset of one of train.  No other value of eval
 // overlaps the persistent state of train.
@@ -197,6 +206,7 @@ typedef struct NnrtGraph {
   int n_tensors;
   const char *const *ops; // for errors and --trace: "linear  mlp.onnx:/fc1/MatMul"
   int n_ops;
+  const NnrtWork *work;    // [n_ops] of train, for --timings; NULL: unknown
   const NnrtValue *values; // [n_values], in the order of the operations
   int n_values;
 } NnrtGraph;

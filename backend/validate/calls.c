@@ -31,9 +31,14 @@ bool want_number(Check *c, const Cursor *at, GraphText *g, int64_t number, const
                       : op->kind == OP_swap_wait ? "wait"
                                                  : op_title(c->arena, op, c->target);
   const char *name = str_format(c->arena, "%s  %s", title, op_place(c->arena, op));
-  return str_equal(g->ops[number], name) ||
-         mismatch(c, at, "errors name op %" PRId64 " '%s', and it is '%s'", number, g->ops[number],
-                  name);
+  if (!str_equal(g->ops[number], name))
+    return mismatch(c, at, "errors name op %" PRId64 " '%s', and it is '%s'", number,
+                    g->ops[number], name);
+  if (!g->work) return true;
+  CallWork need = op_call_work(op);
+  const CallWork *have = &g->work[number];
+  return (have->flops == need.flops && have->bytes == need.bytes && have->type == need.type) ||
+         mismatch(c, at, "the work of op %" PRId64 " is not that of its type and shapes", number);
 }
 
 static bool want_values(Check *c, Cursor *at, const Op *op, bool array) {

@@ -7,6 +7,7 @@
 #include "base/table.h"
 #include "base/vec.h"
 #include "c_text.h"
+#include "ir/analysis/work.h"
 #include "ir/schedule.h"
 
 // A macro with an address, as a C compiler expands it.
@@ -134,6 +135,7 @@ typedef struct GraphText {
   int64_t n_tensors, n_ops;
   const char *tensors, *values; // names of tables
   const char **ops;             // [n_ops]
+  const CallWork *work;         // [n_ops] of train; NULL: the graph is another
   const void **made_of;         // [n_ops]: the op, as op_key
 } GraphText;
 

@@ -1,5 +1,6 @@
 // Reads the tables that say how the runtime runs the program: nnrt_program, the rank programs with
-// their tasks, the groups, and the names of ops.  tables_check.c compares them with the module.
+// their tasks, the groups, and the names and the work of ops.  tables_check.c compares them with
+// the module.
 
 #include <string.h>
 
@@ -21,12 +22,33 @@ static bool find_table(Check *c, const char *name, const char *type, Cursor *at)
 
 // -- nnrt_program ------------------------------------------------------------------------------
 
-static bool read_graph(Check *c, Cursor *at, GraphText *g) {
-  CToken tensors, ops, values, same, again;
-  if (!take(at,
-            "{.tensors = %w, .n_tensors = %i, .ops = %w, .n_ops = %i, .values = %w, "
-            ".n_values = (int)(sizeof %w / sizeof *%w)}",
-            &tensors, &g->n_tensors, &ops, &g->n_ops, &values, &same, &again))
+// The work of the calls, a row for each name of an op; a graph without ops has one empty row.
+static bool read_work(Check *c, const char *name, GraphText *g) {
+  Cursor at;
+  if (!find_table(c, name, "NnrtWork", &at)) return false;
+  CallWork *work = arena_array(c->arena, CallWork, g->n_ops + 1);
+  g->work = work;
+  for (int64_t i = 0; i < g->n_ops; i++) {
+    CToken type;
+    if (!take(&at, "{%i, %i, %w},", &work[i].flops, &work[i].bytes, &type))
+      return unexpected(c, &at, "the work of an op");
+    int t = 0;
+    while (t < N_DTYPES && !ctoken_is(&type, str_format(c->arena, "NNRT_%s", dtype_name[t])))
+      t++;
+    if (t == N_DTYPES) return mismatch(c, &at, "there is no such type");
+    work[i].type = (DType)t;
+  }
+  if (g->n_ops == 0) take(&at, "{0},");
+  return want(c, &at, "}");
+}
+
+// `train`: the graph has a table of work.
+static bool read_graph(Check *c, Cursor *at, GraphText *g, bool train) {
+  CToken tensors, ops, work, values, same, again;
+  if (!take(at, "{.tensors = %w, .n_tensors = %i, .ops = %w, .n_ops = %i,", &tensors, &g->n_tensors,
+            &ops, &g->n_ops) ||
+      (train && !take(at, ".work = %w,", &work)) ||
+      !take(at, ".values = %w, .n_values = (int)(sizeof %w / sizeof *%w)}", &values, &same, &again))
     return unexpected(c, at, "the tables of a graph");
   g->tensors = ctoken_text(&tensors, c->arena);
   g->values = ctoken_text(&values, c->arena);
@@ -43,8 +65,9 @@ static bool read_graph(Check *c, Cursor *at, GraphText *g) {
   int64_t n = 0, most = g->n_ops ? g->n_ops : 1;
   while (n < most && take(&list, "%s,", &g->ops[n]))
     n++;
-  return (n == most && take(&list, "}")) ||
-         mismatch(c, &list, "n_ops is not the length of '%s'", name);
+  if (n != most || !take(&list, "}"))
+    return mismatch(c, &list, "n_ops is not the length of '%s'", name);
+  return !train || read_work(c, ctoken_text(&work, c->arena), g);
 }
 
 // The fields of nnrt_program by the kind of their value.
@@ -72,8 +95,8 @@ static bool read_field(Check *c, Cursor *at, const CToken *name, const Field *fi
     p->plan_hash = cursor_next(at);
     return want(c, at, ")");
   }
-  if (ctoken_is(name, "train")) return read_graph(c, at, &p->graph[0]);
-  if (ctoken_is(name, "eval")) return read_graph(c, at, &p->graph[1]);
+  if (ctoken_is(name, "train")) return read_graph(c, at, &p->graph[0], true);
+  if (ctoken_is(name, "eval")) return read_graph(c, at, &p->graph[1], false);
   if (ctoken_is(name, "proof")) return proof_read(c, at);
   return mismatch(c, at, "nnrt_program has a field '%s'", ctoken_text(name, c->arena));
 }

@@ -135,33 +135,41 @@ static void add_determinant(OpWork *w, const Dims *dims, const Value *x, const T
   add(w, letters_of(dims, t), 2 * times * count(x) * n / 3, 0, 0);
 }
 
-static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
+// Adds the flops of an op that sums products; false: it is none.
+static bool add_product_flops(OpWork *w, const Op *op, const Dims *dims) {
   const Term *in = dims->in, *out = dims->out;
   switch ((int)op->kind) {
-  case OP_conv: add_conv(w, dims, op->in[1].value, &in[1], op->out[0], &out[0]); return;
-  case OP_conv_back_x: add_conv(w, dims, op->in[0].value, &in[0], op->in[1].value, &in[1]); return;
-  case OP_conv_back_w: add_conv(w, dims, op->out[0], &out[0], op->in[1].value, &in[1]); return;
-  case OP_attention: add_attention_of(w, op, dims, op->out[1], &out[1], FORWARD); return;
-  case OP_attention_back: add_attention_of(w, op, dims, op->in[4].value, &in[4], BACK); return;
-  case OP_attention_packed: add_packed(w, op, dims, op->out[1], &out[1], FORWARD); return;
-  case OP_attention_packed_back: add_packed(w, op, dims, op->in[2].value, &in[2], BACK); return;
+  case OP_conv: add_conv(w, dims, op->in[1].value, &in[1], op->out[0], &out[0]); return true;
+  case OP_conv_back_x:
+    add_conv(w, dims, op->in[0].value, &in[0], op->in[1].value, &in[1]);
+    return true;
+  case OP_conv_back_w: add_conv(w, dims, op->out[0], &out[0], op->in[1].value, &in[1]); return true;
+  case OP_attention: add_attention_of(w, op, dims, op->out[1], &out[1], FORWARD); return true;
+  case OP_attention_back: add_attention_of(w, op, dims, op->in[4].value, &in[4], BACK); return true;
+  case OP_attention_packed: add_packed(w, op, dims, op->out[1], &out[1], FORWARD); return true;
+  case OP_attention_packed_back:
+    add_packed(w, op, dims, op->in[2].value, &in[2], BACK);
+    return true;
   case OP_lstm:
   case OP_gru:
-  case OP_rnn: add_recurrence(w, dims, op->in[0].value, &in[0], op->in[1].value); return;
-  case OP_lstm_back: add_recurrence(w, dims, op->out[0], &out[0], op->in[3].value); return;
+  case OP_rnn: add_recurrence(w, dims, op->in[0].value, &in[0], op->in[1].value); return true;
+  case OP_lstm_back: add_recurrence(w, dims, op->out[0], &out[0], op->in[3].value); return true;
   case OP_gru_back:
-  case OP_rnn_back: add_recurrence(w, dims, op->out[0], &out[0], op->in[2].value); return;
-  case OP_det: add_determinant(w, dims, op->in[0].value, &in[0], 1); return;
-  case OP_det_back: add_determinant(w, dims, op->in[0].value, &in[0], 4); return;
-  case OP_grouped_linear: add_grouped(w, op, dims, op->out[0], &out[0]); return;
-  case OP_grouped_linear_back_w: add_grouped(w, op, dims, op->in[2].value, &in[2]); return;
-  case OP_classifier_back: add_products(w, dims, 3); return; // the logits and two gradients
+  case OP_rnn_back: add_recurrence(w, dims, op->out[0], &out[0], op->in[2].value); return true;
+  case OP_det: add_determinant(w, dims, op->in[0].value, &in[0], 1); return true;
+  case OP_det_back: add_determinant(w, dims, op->in[0].value, &in[0], 4); return true;
+  case OP_grouped_linear: add_grouped(w, op, dims, op->out[0], &out[0]); return true;
+  case OP_grouped_linear_back_w: add_grouped(w, op, dims, op->in[2].value, &in[2]); return true;
+  case OP_classifier_back: add_products(w, dims, 3); return true; // the logits and two gradients
   }
   // Any other op with a prepared kernel is one product with an epilogue.
-  if (op_info[op->kind].traits & PREP) {
-    add_products(w, dims, 1);
-    return;
-  }
+  if (!(op_info[op->kind].traits & PREP)) return false;
+  add_products(w, dims, 1);
+  return true;
+}
+
+static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
+  if (add_product_flops(w, op, dims)) return;
   // All others: one operation per element of each operand and result.
   for (int i = 0; i < op->n_in; i++) {
     bool some = i == 0 && takes_some(op);
@@ -215,19 +223,20 @@ static void add_body(OpWork *w, const Op *op, const Dims *dims) {
   if (op->kind == OP_call || op->kind == OP_loop) w->launches = (int)launches;
 }
 
-// Whether an op computes in 16 bits: by its first operand of numbers; indices may come before it.
-static bool computes_narrow(const Op *op) {
+// The type in which an op computes: that of its first operand of numbers, if it has 16 bits, else
+// f32.  Indices may come before it.
+static DType computes_in(const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     DType t = op->in[i].value->type->dtype;
-    if (dtype_class[t] == 'F') return dtype_narrow(t);
+    if (dtype_class[t] == 'F') return dtype_narrow(t) ? t : DT_f32;
   }
-  return false;
+  return DT_f32;
 }
 
 OpWork op_work(const Op *op, const Dims *dims) {
   OpWork w = {.launches = 1};
   if (is_free(op)) return (OpWork){0};
-  w.narrow = computes_narrow(op);
+  w.narrow = computes_in(op) != DT_f32;
   if (op_has_callee(op->kind))
     add_body(&w, op, dims);
   else if (!dims)
@@ -287,6 +296,33 @@ WorkSum work_sum(const OpWork *w, const Cut *cut) {
     sum.attended += p->attended / parts;
   }
   return sum;
+}
+
+static int64_t rounded(double x) {
+  const double most = 9e18;
+  return (int64_t)(x < most ? x + 0.5 : most);
+}
+
+static double product_flops(const Op *op) {
+  Dims alone;
+  OpWork w = {0};
+  const Dims *dims = dims_alone(op, &alone);
+  if (dims) {
+    add_product_flops(&w, op, dims);
+    return work_sum(&w, NULL).flops;
+  }
+  double flops = 0;
+  for_each_op(inner, op->callee)
+    flops += product_flops(inner);
+  return flops;
+}
+
+CallWork op_call_work(const Op *op) {
+  bool free = op->kind == OP_pack || op->kind == OP_swap_wait || op_starts_copy(op) || is_free(op);
+  if (free) return (CallWork){.type = DT_f32};
+  OpWork w = op_work_alone(op);
+  WorkSum sum = work_sum(&w, NULL);
+  return (CallWork){rounded(product_flops(op)), rounded(sum.read + sum.written), computes_in(op)};
 }
 
 double op_flops(const Op *op) {

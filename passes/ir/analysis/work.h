@@ -63,6 +63,15 @@ typedef struct WorkSum {
 } WorkSum;
 WorkSum work_sum(const OpWork *w, const Cut *cut);
 
+// The work of one call of an op's kernel on its rank, as executables know it beside its time:
+// rounded, and none of packing, of communication, and of copies to and from host memory.
+typedef struct CallWork {
+  int64_t flops; // of products; 0 of other ops, which are compared by their bytes
+  int64_t bytes; // read and written
+  DType type;    // of the numbers that it multiplies: bf16, f16, or else f32
+} CallWork;
+CallWork op_call_work(const Op *op);
+
 // Multiply-adds counted as two, from the product of all letters of a contraction.  For other ops,
 // the number of elements read and written, views included.
 double op_flops(const Op *op);

@@ -123,6 +123,22 @@ static const char *const train_ops[] = {
     "sgd  small.nn:22:3",
 };
 
+static const NnrtWork train_work[] = {
+    {0, 12, NNRT_f32},
+    {96, 176, NNRT_f32},
+    {0, 192, NNRT_f32},
+    {0, 52, NNRT_f32},
+    {0, 12, NNRT_f32},
+    {0, 72, NNRT_f32},
+    {96, 176, NNRT_f32},
+    {0, 288, NNRT_f32},
+    {0, 0, NNRT_f32},
+    {0, 0, NNRT_f32},
+    {0, 0, NNRT_f32},
+    {0, 296, NNRT_f32},
+    {0, 80, NNRT_f32},
+};
+
 static const NnrtValue train_values[] = {
     {0, -1, NNRT_f32, false, 1, 768, 0, 0},
     {1, 1, NNRT_f32, false, 8, 704, 0, 0},
@@ -256,6 +272,7 @@ const NnrtProgram nnrt_program = {
         .n_tensors = 5,
         .ops = train_ops,
         .n_ops = 13,
+        .work = train_work,
         .values = train_values,
         .n_values = (int)(sizeof train_values / sizeof *train_values)},
     .model_program = model_program,
