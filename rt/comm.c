@@ -410,7 +410,7 @@ static int64_t put(NnrtComm *c, Job job) {
   if (q->n_put - q->n_done == QUEUE_LENGTH) wait_until(q, q->n_done + 1);
   int64_t number = -1;
   // Without an operation the trace shows the step.
-  if (!job.of.name) job.of = (TraceOf){NULL, c->rank->step, -1};
+  if (!job.of.name) job.of = (TraceOf){.step = c->rank->step, .slice = -1};
   if (!c->code) {
     q->job[q->n_put % QUEUE_LENGTH] = job;
     number = q->n_put++;

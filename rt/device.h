@@ -117,6 +117,20 @@ int64_t nnrt_device_mark(NnrtRank *r);
 double nnrt_device_time(NnrtRank *r, int64_t mark); // on nnrt_now_us's clock, of a reached mark
 void nnrt_device_forget_marks(NnrtRank *r);
 
+// ---- The limits of the machine, measured with the threads of the rank, for --timings.
+
+typedef struct NnrtPeak {
+  double rate;  // flops or bytes a second; 0: unknown
+  int64_t size; // of a product, the rows and columns of its matrices, 0: sums in registers;
+                // of a copy, the bytes of both arrays
+} NnrtPeak;
+// Measures the best product of numbers of a type, f32, bf16 or f16, which are summed in f32.
+NnrtPeak nnrt_device_peak(NnrtRank *r, NnrtDtype type);
+enum { NNRT_COPIES = 16 };
+// Measures the best copies of several sizes, in order; bytes are counted as read and as written.
+// Returns their number; 0: unknown.
+int nnrt_device_copies(NnrtRank *r, NnrtPeak out_copy[NNRT_COPIES]);
+
 // Collectives belong to the device too: nnrt_all_reduce_f32 and the others of nnrt.h are functions
 // that the macros of comm_calls.h define, over those of cpu/comm.c or cuda/collectives.c.
 

@@ -524,10 +524,27 @@ void nnrt_events_step(Records *events, const StepReport *s);
 
 typedef struct NnrtTimings NnrtTimings;
 
-NnrtTimings *nnrt_timings_new(void);
-void nnrt_timings_add(NnrtTimings *t, const char *name, double us);
-// Prints the table on rank 0, and frees it.
-void nnrt_timings_end(NnrtTimings *t, const NnrtRank *r, int64_t steps);
+NnrtTimings *nnrt_timings_new(const NnrtGraph *g);
+void nnrt_timings_add(NnrtTimings *t, int op, double us); // a call of operation `op` of the graph
+void nnrt_timings_step(NnrtTimings *t, double us); // a step, from its first operation to its last
+// Collective: measures the limits of the machine, prints the table on rank 0, and frees it.
+void nnrt_timings_end(NnrtTimings *t, NnrtRank *r);
+
+// ---- roofline.c: the least time of an operation, by the limits of the machine
+
+typedef struct NnrtRoofline NnrtRoofline;
+
+enum { LIMIT_f32, LIMIT_bf16, LIMIT_f16, LIMIT_cache, LIMIT_memory, N_LIMITS };
+extern const char *const nnrt_limit_name[N_LIMITS];
+
+// Collective: measures them on all ranks at the same time.
+NnrtRoofline *nnrt_roofline_measure(NnrtRank *r);
+void nnrt_roofline_free(NnrtRoofline *f);
+// Prints a line for each limit.
+void nnrt_roofline_print(const NnrtRoofline *f, const NnrtRank *r);
+// Returns the time in us that the machine takes for such a call at least, and sets its limit; 0:
+// unknown, or there is no work.
+double nnrt_roofline_us(const NnrtRoofline *f, const NnrtWork *w, int *out_limit);
 
 // ---- trace.c
 
@@ -536,6 +553,8 @@ typedef struct TraceOf {
   const char *name; // NULL: of no op
   int64_t step;
   int slice; // -1: outside of the loop over slices
+  const NnrtGraph *graph;
+  int op; // its index in the graph
 } TraceOf;
 
 // Concurrent activities of a rank: threads of its trace.

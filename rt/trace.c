@@ -47,8 +47,7 @@ typedef struct NnrtTrace {
   int n_later;
   bool keeps;           // the events are written: --trace
   NnrtTimings *timings; // of --timings, or NULL
-  int64_t steps;
-  double zero; // origin of the trace's time; about the same moment on every rank
+  double zero;          // origin of the trace's time; about the same moment on every rank
 } NnrtTrace;
 
 double nnrt_now_us(void) {
@@ -67,7 +66,7 @@ static void add(NnrtRank *r, int thread_of, Event e) {
     if (t->n == t->room) {
       t->room = t->room ? 2 * t->room : 1024;
       t->event = realloc(t->event, (size_t)t->room * sizeof *t->event);
-      if (!t->event) nnrt_must_alloc((size_t)-1);
+      if (!t->event) nnrt_out_of_memory((size_t)t->room * sizeof *t->event);
     }
     t->event[t->n++] = e;
   }
@@ -81,14 +80,14 @@ void nnrt_trace_start(NnrtRank *r) {
   nnrt_comm_sum(r, &(int64_t){0}, 1);
   t->zero = nnrt_now_us();
   t->keeps = r->run->flags.trace.given;
-  t->timings = r->run->flags.timings.given ? nnrt_timings_new() : NULL;
+  t->timings = r->run->flags.timings.given ? nnrt_timings_new(&r->program->train) : NULL;
   r->trace = t;
 }
 
 TraceOf nnrt_trace_of(const NnrtRank *r) {
   if (!r->trace) return (TraceOf){0};
   bool in_loop = r->comm->traffic.phase == TRAFFIC_micro;
-  return (TraceOf){r->graph->ops[*r->op], r->step, in_loop ? r->micro : -1};
+  return (TraceOf){r->graph->ops[*r->op], r->step, in_loop ? r->micro : -1, r->graph, *r->op};
 }
 
 void nnrt_trace_elsewhere(NnrtRank *r) {
@@ -101,7 +100,7 @@ void nnrt_trace_later(NnrtRank *r, int copy) {
   // Copies are numbered from 0: the list grows with them.
   if (copy >= t->n_later) {
     t->later = realloc(t->later, (size_t)(copy + 1) * sizeof *t->later);
-    if (!t->later) nnrt_must_alloc((size_t)-1);
+    if (!t->later) nnrt_out_of_memory((size_t)(copy + 1) * sizeof *t->later);
     t->n_later = copy + 1;
   }
   t->later[copy] = nnrt_trace_of(r);
@@ -124,8 +123,8 @@ void nnrt_trace_end(NnrtRank *r, int i) {
 }
 
 void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from) {
-  nnrt_trace_device(r, TRACE_segments, (TraceOf){name, r->step, r->micro}, from,
-                    nnrt_device_mark(r));
+  TraceOf of = {.name = name, .step = r->step, .slice = r->micro};
+  nnrt_trace_device(r, TRACE_segments, of, from, nnrt_device_mark(r));
 }
 
 void nnrt_trace_device(NnrtRank *r, int thread_of, TraceOf of, int64_t from, int64_t to) {
@@ -140,6 +139,7 @@ void nnrt_trace_resolve(NnrtRank *r) {
   if (!r->trace) return;
   // Timings are of training, and not of evaluations between steps.
   NnrtTimings *timings = r->graph == &r->program->train ? r->trace->timings : NULL;
+  double first = 0, last = 0; // of the operations of the step
   pthread_mutex_lock(&r->trace->lock);
   for (int i = 0; i < N_TRACES; i++) {
     // Events of the device have marks until its clock is read.
@@ -151,12 +151,17 @@ void nnrt_trace_resolve(NnrtRank *r) {
         e->to = nnrt_device_time(r, e->to_mark);
         e->resolved = true;
       }
+      // A transfer may end after its step, and be of an evaluation.
       bool timed = timings && (i == TRACE_ops || i == TRACE_comm || i == TRACE_moves);
-      if (timed && e->of.name) nnrt_timings_add(timings, e->of.name, e->to - e->from);
+      if (!timed || !e->of.name || e->of.graph != r->graph) continue;
+      nnrt_timings_add(timings, e->of.op, e->to - e->from);
+      if (i != TRACE_ops) continue;
+      if (last == 0) first = e->from;
+      last = e->to;
     }
     if (!r->trace->keeps) t->n = t->n_resolved = 0;
   }
-  r->trace->steps += timings != NULL;
+  if (timings) nnrt_timings_step(timings, last - first);
   pthread_mutex_unlock(&r->trace->lock);
   nnrt_device_forget_marks(r);
 }
@@ -227,7 +232,7 @@ static void free_trace(NnrtTrace *t) {
 
 void nnrt_trace_print_timings(NnrtRank *r) {
   NnrtTrace *t = r->trace;
-  nnrt_timings_end(t->timings, r, t->steps);
+  nnrt_timings_end(t->timings, r);
   bool full = false;
   for (int i = 0; i < N_TRACES; i++)
     full |= t->track[i].full;

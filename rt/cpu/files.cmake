@@ -1,6 +1,6 @@
 # The cpu target: sources relative to rt/, and how they are compiled.
 set(CPU_FILES
-    cpu/device.c cpu/comm.c cpu/isa.c cpu/processor.c
+    cpu/device.c cpu/comm.c cpu/isa.c cpu/processor.c cpu/peaks.c
     cpu/scratch.c cpu/copy.c cpu/swap.c cpu/boxes.c cpu/tile.c
     cpu/gemm.c cpu/fpmath.c cpu/fpmath_convert.c cpu/linear.c cpu/conv.c cpu/conv_1x1.c cpu/taps.c cpu/conv_own.c cpu/conv_depthwise.c cpu/pool.c cpu/resample.c
     cpu/wide.c cpu/softmax.c cpu/norm.c cpu/batch_norm.c
