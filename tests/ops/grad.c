@@ -1,8 +1,5 @@
-// Gradients of every row that has one, compared with central differences:
-//
-//     L = sum over a result of y * r, r random          dL/dx = (L(x + h) - L(x - h)) / 2h
-//
-// for each floating result in turn and each floating operand, in double, as a relative norm.  The
+// Gradients of every row that has one, compared with central differences (gradients.h), with random
+// r for each floating result in turn and each floating operand, in double, as a relative norm.  The
 // gradient ops that the row appends are computed by their references.  A row may refuse the
 // gradient of results after the first.  For an operand without a gradient the differences must be
 // zero.
@@ -13,9 +10,9 @@
 #include <stdlib.h>
 
 #include "base/vec.h"
-#include "harness.h"
+#include "gradients.h"
 
-static const double tolerance = 1e-6, step = 1e-5;
+static const double tolerance = 1e-6;
 
 static int failures, compared;
 static bool quiet; // during the self-test
@@ -33,60 +30,6 @@ static bool op_floats(const Value *v) {
   return dtype_class[v->type->dtype] == 'F';
 }
 
-// Computes dL/dx of every operand by the row's gradient; `data` is NULL for operands without one.
-// Returns false if the row refuses.
-static bool by_row(const Example *e, const Op *op, int result, const Tensor *in, const Tensor *r,
-                   Tensor *din, Arena *a, Diag *d) {
-  Module *m = e->module;
-  const Type *types[MAX_TERMS];
-  for (int i = 0; i < op->n_in; i++)
-    types[i] = op->in[i].value->type;
-  Op *forward = op_alone(m, op, types, d);
-  Graph *g = forward->graph;
-  Value *dout[MAX_RESULTS] = {0}, *dx[MAX_TERMS] = {0};
-  dout[result] = graph_param(g, NULL, r->type, ROLE_none, op->loc);
-  Builder b = {.g = g, .origin = op_origin(op), .d = d};
-  if (!op_info[op->kind].grad(&b, forward, dout, dx) || b.failed) return false;
-
-  Tensor *values = arena_array(a, Tensor, g->n_values);
-  for (int i = 0; i < op->n_in; i++)
-    values[forward->in[i].value->id] = in[i];
-  values[dout[result]->id] = *r;
-  if (!graph_run(g, values, a, d)) return false;
-  for (int i = 0; i < op->n_in; i++)
-    din[i] = dx[i] ? values[dx[i]->id] : (Tensor){0};
-  return true;
-}
-
-static double loss(const Op *op, int result, const Tensor *in, const Tensor *r, Diag *d) {
-  Arena *a = arena_new();
-  Tensor *out = reference_new(op, in, NULL, a, d);
-  double sum = 0;
-  for (int64_t i = 0; out && i < type_count(r->type); i++)
-    sum += tensor_f(&out[result], i) * tensor_f(r, i);
-  arena_free(a);
-  return out ? sum : NAN;
-}
-
-static Tensor by_differences(const Op *op, int result, int operand, const Tensor *in,
-                             const Tensor *r, Arena *a, Diag *d) {
-  Tensor moved[MAX_TERMS], dx = tensor_new(a, in[operand].type);
-  for (int i = 0; i < op->n_in; i++)
-    moved[i] = in[i];
-  moved[operand] = tensor_copy(&in[operand], a);
-  for (int64_t i = 0; i < type_count(dx.type); i++) {
-    double x = tensor_f(&in[operand], i);
-    if (!isfinite(x)) continue; // keeps the -inf of a mask
-    tensor_set_f(&moved[operand], i, x + step);
-    double up = loss(op, result, moved, r, d);
-    tensor_set_f(&moved[operand], i, x - step);
-    double down = loss(op, result, moved, r, d);
-    tensor_set_f(&moved[operand], i, x);
-    tensor_set_f(&dx, i, (up - down) / (2 * step));
-  }
-  return dx;
-}
-
 // `lie`: one element of the adjoint of operand 0 is falsified.
 static bool check_result(const Example *e, const Op *op, int result, bool lie, Random *random,
                          Arena *a, Diag *d) {
@@ -95,16 +38,13 @@ static bool check_result(const Example *e, const Op *op, int result, bool lie, R
   for (int64_t i = 0; i < type_count(r.type); i++)
     tensor_set_f(&r, i, 2 * random_unit(random) - 1);
   diag_quiet(d, result > 0);
-  bool given = by_row(e, op, result, in, &r, din, a, d);
+  bool given = gradients_by_row(op, result, in, &r, din, a, d);
   diag_quiet(d, quiet);
   if (!given) return result > 0 || fail(op, result, 0, "the row refuses", 0);
   bool ok = true;
   for (int i = 0; i < op->n_in; i++) {
     if (!op_floats(op->in[i].value)) continue;
-    // By definition the gradient of detach is zero, and narrow passes it as it is.
-    Tensor want = op->kind == OP_detach   ? tensor_new(a, in[i].type)
-                  : op->kind == OP_narrow ? r
-                                          : by_differences(op, result, i, in, &r, a, d);
+    Tensor want = gradient_by_differences(op, result, i, in, &r, a, d);
     if (!din[i].data) din[i] = tensor_new(a, want.type);
     if (lie && i == 0) tensor_set_f(&din[i], 0, tensor_f(&din[i], 0) + 1e-3);
     double distance = tensor_distance(&din[i], &want);
