@@ -110,8 +110,10 @@ static bool prove_on(Proof *p, const Op *op, const Meaning *const *in, Types typ
   return proved;
 }
 
-// Whether operand `i` is the cast to f32 of a value of 16 bits.
+// Whether operand `i` is the cast to f32 of a value of 16 bits, which the model's program may read.
+// One of class S is f32 there, too.
 static bool is_widened(const Proof *p, const Op *op, int i) {
+  if (op_operand_class(op, i) == 'S') return false;
   const Meaning *of = meaning(p, op->in[i].value);
   return of->cast_of && dtype_narrow(of->dtype) && op->in[i].value->type->dtype == DT_f32;
 }
