@@ -5,6 +5,7 @@
     --rounds N        processes of each contestant, in turn (3)
     --steps N         steps of a process (12); the first three are not timed
     --batches N       batches of data, in turn (4)
+    --data KIND       random, or learnable: that of learnable.py (random)
     --dtypes A,B      f32, bf16 (f32): bf16 is nnaot's --dtype bf16 and PyTorch's autocast
     --only A,B        contestants, by parts of their names
     --torch-preload F a library of malloc for PyTorch, such as libjemalloc.so.2
@@ -21,6 +22,7 @@ computes a third of a step's products.  bench_tables.py makes tables and picture
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -63,12 +65,14 @@ def load(folder, names):
 
 def prepare(name, folder, a):
     """Writes the .onnx, the data and nnaot's executables; returns compile seconds and bytes of each."""
+    import learnable
     import numpy as np
     import torch
     import nnaot_export
     from bench_models import MODELS
     model = MODELS[name]
-    data = model.data(np.random.default_rng(3), a.batches * model.batch)
+    draw = model.data if a.data == "random" else functools.partial(learnable.data, model)
+    data = draw(np.random.default_rng(3), a.batches * model.batch)
     for key, array in data.items():
         np.save(folder / f"{key}.npy", array)
     (folder / "batch").write_text(str(model.batch))  # for a process without torch
@@ -190,7 +194,19 @@ def first_step(kind, name, folder, dtype, a):
 
 def settings_of(a):
     said = f"{a.threads} threads, {a.rounds} rounds of {a.steps} steps, {a.batches} batches, {','.join(a.dtypes)}"
-    return " ".join([said, *filter(None, (a.flags, a.only, a.torch_preload))])
+    data = "" if a.data == "random" else f"{a.data} data"
+    return " ".join([said, *filter(None, (data, a.flags, a.only, a.torch_preload))])
+
+
+def read_results(a):
+    """Those of --results, by model; an error if they are of other settings."""
+    known, settings = {}, settings_of(a)
+    if a.results and a.results.exists():
+        known = {r["model"]: r for r in map(json.loads, a.results.read_text().splitlines())}
+    other = [name for name, r in known.items() if r["settings"] != settings]
+    if other:
+        raise SystemExit(f"{a.results} has {other[0]} with other settings: {known[other[0]]['settings']}, not {settings}")
+    return known
 
 
 def measure(name, a):
@@ -238,6 +254,7 @@ def main():
     p.add_argument("--steps", type=int, default=12)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--batches", type=int, default=4)
+    p.add_argument("--data", choices=["random", "learnable"], default="random")
     p.add_argument("--dtypes", type=lambda s: s.split(","), default=["f32"])
     p.add_argument("--only", default="")
     p.add_argument("--torch-preload", default="")
@@ -260,13 +277,7 @@ def main():
     if a.list:
         print("\n".join(f"{name:14}{model.title}" for name, model in MODELS.items()))
         return
-    known = {}
-    if a.results and a.results.exists():
-        known = {r["model"]: r for r in map(json.loads, a.results.read_text().splitlines())}
-    settings = settings_of(a)
-    other = [name for name, r in known.items() if r["settings"] != settings]
-    if other:
-        raise SystemExit(f"{a.results} has {other[0]} with other settings: {known[other[0]]['settings']}, not {settings}")
+    known = read_results(a)
     for name in a.models or MODELS:
         result = known.get(name) or measure(name, a)
         if a.results and name not in known:
