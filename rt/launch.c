@@ -7,6 +7,7 @@
 // launchers.def has the variables; the first launcher found wins.  None: all ranks are threads of
 // this process.
 
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,12 +131,21 @@ bool nnrt_launch_find(Launch *l, Why *w) {
   return true;
 }
 
+int nnrt_launch_share(const Launch *l, int ranks_here, int cores, int online, double quota) {
+  // A launcher that bound every rank to its own cores has divided them already.
+  bool bound = l->kind != LAUNCH_none && (int64_t)cores * ranks_here <= online;
+  int threads = bound ? cores : cores / ranks_here;
+  // More threads would spend the quota early in each period, and all would wait for the next.  A
+  // part of a processor needs a thread of its own.
+  if (quota < INFINITY && ceil(quota) / ranks_here < threads)
+    threads = (int)(ceil(quota) / ranks_here);
+  return threads > 1 ? threads : 1;
+}
+
 int nnrt_launch_threads(const Launch *l, int ranks_here) {
   if (getenv("OMP_NUM_THREADS")) return 0;
   cpu_set_t set;
   int online = (int)sysconf(_SC_NPROCESSORS_ONLN);
   int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : online;
-  // A launcher that bound every rank to its own cores has divided them already.
-  if (l->kind != LAUNCH_none && cores * ranks_here <= online) return cores;
-  return cores / ranks_here > 1 ? cores / ranks_here : 1;
+  return nnrt_launch_share(l, ranks_here, cores, online, nnrt_cgroup_cpus(""));
 }

@@ -6,27 +6,8 @@
 // so does swap.
 
 #include <math.h>
-#include <string.h>
 
 #include "runtime.h"
-
-// Returns the least limit of a group and its parents: FOLDER/a/b, FOLDER/a, FOLDER.  Truncates
-// `group`.
-static double limit_of(const char *folder, char *group, const char *file) {
-  double least = INFINITY;
-  for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
-    char path[8192];
-    *end = 0;
-    snprintf(path, sizeof path, "%s%s/%s", folder, group, file);
-    // No limit: the file holds a word ("max"), or does not exist.
-    double limit = INFINITY;
-    FILE *f = fopen(path, "re");
-    if (f && fscanf(f, "%lf", &limit) != 1) limit = INFINITY;
-    if (f) fclose(f);
-    least = fmin(least, limit);
-  }
-  return least;
-}
 
 double nnrt_memory_free(void) {
   char line[256];
@@ -40,23 +21,7 @@ double nnrt_memory_free(void) {
     known |= available;
   }
   if (f) fclose(f);
-  // "0::/a/b" is a group of cgroup version 2, "4:memory:/a/b" of version 1.
-  double least = known ? 1024 * kib : INFINITY;
-  char entry[4096];
-  f = fopen("/proc/self/cgroup", "re");
-  while (f && fgets(entry, sizeof entry, f)) {
-    entry[strcspn(entry, "\n")] = 0;
-    char *kind = strchr(entry, ':'), *group = kind ? strchr(kind + 1, ':') : NULL;
-    if (!group) continue;
-    *group++ = 0;
-    // The two versions have files of other names, in other folders.
-    if (kind[1] == 0)
-      least = fmin(least, limit_of("/sys/fs/cgroup", group, "memory.max"));
-    else if (strcmp(kind + 1, "memory") == 0)
-      least = fmin(least, limit_of("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
-  }
-  if (f) fclose(f);
-  return least;
+  return fmin(known ? 1024 * kib : INFINITY, nnrt_cgroup_memory(""));
 }
 
 Amount nnrt_amount(double bytes) {

@@ -636,6 +636,9 @@ typedef struct Launch {
 } Launch;
 bool nnrt_launch_find(Launch *l, Why *w);
 int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads per rank
+// The same for a process that may run on `cores` of `online` processors, and whose ranks together
+// have the time of `quota` processors; INFINITY: without a limit.
+int nnrt_launch_share(const Launch *l, int ranks_here, int cores, int online, double quota);
 
 // ---- node.c: --node
 
@@ -648,6 +651,14 @@ void nnrt_node_start(const Flags *f, const NnrtProgram *p);
 // Starts this process again, once, with an OpenMP that spins less; called before anything that
 // could not be done twice.
 void nnrt_spin_less(char **argv);
+
+// ---- cgroup.c: the limits of this process's cgroups
+
+// /proc and /sys are looked up in the folder `root`, "" outside tests.  INFINITY: without a limit.
+double nnrt_cgroup_memory(const char *root); // bytes
+double nnrt_cgroup_cpus(const char *root);   // processors, such as 1.5
+// The processors of a quota and its period, such as "150000 100000".
+double nnrt_cgroup_quota(const char *text);
 
 // ---- memory.c: checks of the memory size
 
