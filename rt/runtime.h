@@ -651,6 +651,11 @@ void nnrt_node_start(const Flags *f, const NnrtProgram *p);
 // Starts this process again, once, with an OpenMP that spins less; called before anything that
 // could not be done twice.
 void nnrt_spin_less(char **argv);
+// The threads of the machine that run or wait for a processor, by /proc/stat in the folder `root`;
+// -1: unknown.
+int nnrt_spin_runnable(const char *root);
+// The iterations for `threads` of this machine's `processors` when `others` need one, too.
+int nnrt_spin_count(int others, int threads, int processors);
 
 // ---- cgroup.c: the limits of this process's cgroups
 
