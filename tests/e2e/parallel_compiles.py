@@ -112,8 +112,10 @@ def cache(folder):
         lines = calls.read_text().splitlines()
         return sum(" -c " in line for line in lines), (folder / "exe").read_bytes(), done.stderr
 
+    start(NNAOT, *GPT2, "--emit", "c", "-o", folder / "sources")
+    sources = len(list((folder / "sources").glob("*.c")))
     n, without, _ = build()
-    check("without the option every file is compiled", n == 3 and not at.exists(), n)
+    check("without the option every file is compiled", n == sources > 2 and not at.exists(), n, sources)
     first, filled, _ = build("--cache", at)
     check("an empty cache", (first, filled == without) == (n, True), first)
     again, taken, _ = build("--cache", at)
@@ -125,15 +127,15 @@ def cache(folder):
     other, _, _ = build("--cache", at, model=MLP)
     check("another model", other == 1, other)
     other, _, _ = build("--cache", at, "--batch", 8)
-    check("another batch", other == 3, other)
+    check("another batch", other == n, other)
     other, _, _ = build("--cache", at, env={"CPATH": str(folder)})
-    check("another search path of headers", other == 3, other)
+    check("another search path of headers", other == n, other)
     script(cc, f'[ "$1" = --version ] && {{ echo other 1.0; exit; }}\necho "$@" >> {calls}\nexec cc "$@"\n')
     other, _, _ = build("--cache", at)
-    check("another version of the compiler", other == 3, other)
+    check("another version of the compiler", other == n, other)
     script(cc, f'[ "$1" = --version ] && exit 1\necho "$@" >> {calls}\nexec cc "$@"\n')
     other, _, _ = build("--cache", at)
-    check("a compiler without a version is never cached", other == 3 and build("--cache", at)[0] == 3, other)
+    check("a compiler without a version is never cached", other == n and build("--cache", at)[0] == n, other)
     script(cc, f'[ "$1" = --version ] || echo "$@" >> {calls}\nexec cc "$@"\n')
 
     # Damaged entries are compiled again, and replaced.
@@ -146,7 +148,7 @@ def cache(folder):
         for path in files:
             path.write_bytes(damage(path.read_bytes()))
         made, exe, _ = build("--cache", at)
-        check(f"{name}: compiled again", (made, exe == without) == (3, True), made)
+        check(f"{name}: compiled again", (made, exe == without) == (n, True), made)
         made, exe, _ = build("--cache", at)
         check(f"{name}: replaced", (made, exe == without) == (0, True), made)
     # Entries that are no files are not followed.
@@ -195,7 +197,7 @@ def cache(folder):
     for path in files:
         (full / path.name).mkdir()
     made, exe, said = build("--cache", full)
-    check("a cache that cannot be written", (made, exe == without) == (3, True) and "warning: --cache: cannot write" in said, said)
+    check("a cache that cannot be written", (made, exe == without) == (n, True) and "warning: --cache: cannot write" in said, said)
 
 
 with scratch() as folder:
