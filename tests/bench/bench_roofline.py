@@ -62,7 +62,7 @@ def main():
     p.add_argument("--flags", default="")
     p.add_argument("--results", type=pathlib.Path)
     a = p.parse_args()
-    a.batches = BATCHES
+    a.batches, a.data = BATCHES, "random"
     from bench_models import MODELS
     unknown = set(a.models) - set(MODELS)
     if unknown:
