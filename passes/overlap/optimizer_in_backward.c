@@ -15,13 +15,12 @@
 // from the same numbers and are the same, and the norm of all gradients is known at the end, as
 // before.
 //
-// A plan's program asks for it (`optimizer_in_backward`), and gets an error if it is impossible.  The
-// option `early` gives updates that are early if they can be: nnaot does so for one rank, if the
-// target gains nothing by one launch of all updates (multi_tensor.c).
-// With optimizer states in host memory (offload.c) updates are early without that request, if they
-// can be: then copies of states overlap with backward. But then the states on the device are
-// resident together with saved activations, so their bytes must be less than those of all
-// gradients.
+// A plan's program asks for it (`optimizer_in_backward`), and gets an error if it is impossible.
+// The option `early` gives updates that are early if they can be: nnaot does so for one rank, if
+// the target gains nothing by one launch of all updates (multi_tensor.c). With optimizer states in
+// host memory (offload.c) updates are early without that request, if they can be: then copies of
+// states overlap with backward. But then the states on the device are resident together with saved
+// activations, so their bytes must be less than those of all gradients.
 //
 // An op that produces a parameter, or whose results are smaller than its operands produced in the
 // step, is hoisted as far as possible. Ops that serve only these, such as a slice of a weight, are
