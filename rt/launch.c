@@ -131,14 +131,18 @@ bool nnrt_launch_find(Launch *l, Why *w) {
   return true;
 }
 
-int nnrt_launch_share(const Launch *l, int ranks_here, int cores, int online, double quota) {
+double nnrt_launch_processors(const Launch *l, int ranks_here, int cores, int online,
+                              double quota) {
   // A launcher that bound every rank to its own cores has divided them already.
   bool bound = l->kind != LAUNCH_none && (int64_t)cores * ranks_here <= online;
-  int threads = bound ? cores : cores / ranks_here;
+  double own = bound ? cores : (double)cores / ranks_here;
+  return fmin(own, quota / ranks_here);
+}
+
+int nnrt_launch_share(const Launch *l, int ranks_here, int cores, int online, double quota) {
   // More threads would spend the quota early in each period, and all would wait for the next.  A
   // part of a processor needs a thread of its own.
-  if (quota < INFINITY && ceil(quota) / ranks_here < threads)
-    threads = (int)(ceil(quota) / ranks_here);
+  int threads = (int)nnrt_launch_processors(l, ranks_here, cores, online, ceil(quota));
   return threads > 1 ? threads : 1;
 }
 

@@ -638,6 +638,8 @@ bool nnrt_launch_find(Launch *l, Why *w);
 int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads per rank
 // The same for a process that may run on `cores` of `online` processors, and whose ranks together
 // have the time of `quota` processors; INFINITY: without a limit.
+double nnrt_launch_processors(const Launch *l, int ranks_here, int cores, int online,
+                              double quota); // of a rank: 0.5 if two ranks share one
 int nnrt_launch_share(const Launch *l, int ranks_here, int cores, int online, double quota);
 
 // ---- node.c: --node

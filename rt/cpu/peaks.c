@@ -5,14 +5,16 @@
 //     bytes           copies of arrays of powers of two bytes, from the L1 cache to memory
 //
 // All threads work at the same time, each by itself, and a thread's time is that of its processor:
-// it is not waiting for others, nor for other programs on its core.  Each limit is the best of many
-// short trials.
+// it is not waiting for others, nor for other programs on its core.  So threads that share a
+// processor, such as those of four ranks on two cores, count as the part of it that each has.  Each
+// limit is the best of many short trials.
 
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -22,6 +24,20 @@
 #include "tile.h"
 
 enum { LINE = 64 }; // bytes, of a cache
+
+static int ranks_here(const NnrtRank *r) {
+  const Launch *l = &r->run->launch;
+  return l->kind != LAUNCH_none && l->local_world > 0 ? l->local_world : r->ranks;
+}
+
+// Returns the part of a processor that each thread of the rank has: 1, or less if threads of this
+// machine's ranks are more than their processors.
+static double share_of_thread(const NnrtRank *r) {
+  int threads = omp_get_max_threads(), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  double processors = nnrt_launch_processors(&r->run->launch, ranks_here(r), omp_get_num_procs(),
+                                             online, nnrt_cgroup_cpus(""));
+  return processors < threads ? processors / threads : 1;
+}
 
 // -- Trials ------------------------------------------------------------------------------------
 
@@ -165,7 +181,6 @@ NnrtPeak nnrt_device_peak(NnrtRank *r, NnrtDtype type) {
   static const LinearOf linear[] = {[NNRT_f32] = {nnrt_linear_prep_f32, run_f32},
                                     [NNRT_bf16] = {nnrt_linear_prep_bf16, run_bf16},
                                     [NNRT_f16] = {nnrt_linear_prep_f16, run_f16}};
-  (void)r;
   NnrtPeak best = {0};
   for (int64_t n = SMALLEST; n <= (type == NNRT_f32 ? LARGEST_f32 : LARGEST); n *= 2) {
     double flops = product_flops(&linear[type], type, n);
@@ -173,7 +188,9 @@ NnrtPeak nnrt_device_peak(NnrtRank *r, NnrtDtype type) {
   }
   // Without instructions for a type it is multiplied as f32.
   double tiles = tile_flops();
-  return tiles > best.rate ? (NnrtPeak){.rate = tiles} : best;
+  if (tiles > best.rate) best = (NnrtPeak){.rate = tiles};
+  best.rate *= share_of_thread(r);
+  return best;
 }
 
 // -- Copies ------------------------------------------------------------------------------------
@@ -243,11 +260,9 @@ static char *map_arrays(int64_t *io_bytes, int64_t least) {
 
 int nnrt_device_copies(NnrtRank *r, NnrtPeak out_copy[NNRT_COPIES]) {
   enum { SMALLEST = 1 << 17, PAST = 1 << 22, LEAST = 1 << 28, OF_THREAD = 1 << 25 };
-  int n = 0, threads = omp_get_max_threads();
+  int n = 0, threads = omp_get_max_threads(), ranks = ranks_here(r);
   // The largest copy is larger than the caches of all cores in use.  All ranks of a machine copy at
   // once, and leave most of the free memory alone.
-  const Launch *l = &r->run->launch;
-  int ranks = l->kind != LAUNCH_none && l->local_world > 0 ? l->local_world : r->ranks;
   int64_t most =
       (int64_t)OF_THREAD * threads > LEAST / ranks ? (int64_t)OF_THREAD * threads : LEAST / ranks;
   double room = nnrt_memory_free() / 8;
@@ -264,7 +279,8 @@ int nnrt_device_copies(NnrtRank *r, NnrtPeak out_copy[NNRT_COPIES]) {
   for (int64_t size = SMALLEST; size <= bytes && n < NNRT_COPIES; size *= 2) {
     double rate = copy_rate(memory, size, false);
     double past = size >= PAST ? copy_rate(memory, size, true) : 0;
-    out_copy[n++] = (NnrtPeak){.rate = past > rate ? past : rate, .size = size};
+    if (past > rate) rate = past;
+    out_copy[n++] = (NnrtPeak){.rate = rate * share_of_thread(r), .size = size};
   }
   munmap(memory, (size_t)bytes);
   return n;

@@ -118,6 +118,10 @@ static void ranks_divide_processors_and_quota(void **state) {
   assert_int_equal(nnrt_launch_share(&processes, 4, 16, 64, INFINITY), 16);
   assert_int_equal(nnrt_launch_share(&processes, 4, 16, 64, 8), 2);
   assert_int_equal(nnrt_launch_share(&processes, 4, 64, 64, INFINITY), 16);
+  // The processors of a rank, of which a thread has a part.
+  assert_true(nnrt_launch_processors(&threads, 4, 2, 2, INFINITY) == 0.5);
+  assert_true(nnrt_launch_processors(&threads, 1, 64, 64, 1.5) == 1.5);
+  assert_true(nnrt_launch_processors(&processes, 4, 16, 64, INFINITY) == 16);
 }
 
 #define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
