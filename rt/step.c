@@ -656,7 +656,6 @@ static bool finish(Trainer *t) {
   const Flags *f = &t->run->flags;
   Why w;
   bool ok = true;
-  if (f->timings.given) nnrt_trace_print_timings(t->r);
   nnrt_comm_begin_files(t->r);
   // One failed output does not prevent the others.  The memory file is first: it ends the watch, so
   // that the others may read the slab by system calls.
@@ -672,6 +671,8 @@ static bool finish(Trainer *t) {
     nnrt_say_error("%s", w.text);
     ok = false;
   }
+  // The weights are saved: measuring the limits of the machine takes memory.
+  if (f->timings.given) nnrt_trace_print_timings(t->r);
   if (f->trace.given && !nnrt_trace_write(t->r, f->trace.s, &w)) {
     nnrt_say_error("%s", w.text);
     ok = false;
