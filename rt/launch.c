@@ -8,7 +8,7 @@
 // this process.
 
 #include <math.h>
-#include <sched.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -148,8 +148,7 @@ int nnrt_launch_share(const Launch *l, int ranks_here, int cores, int online, do
 
 int nnrt_launch_threads(const Launch *l, int ranks_here) {
   if (getenv("OMP_NUM_THREADS")) return 0;
-  cpu_set_t set;
-  int online = (int)sysconf(_SC_NPROCESSORS_ONLN);
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : online;
+  // Those of the process: OMP_PROC_BIND binds this thread to one of them.
+  int cores = omp_get_num_procs(), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
   return nnrt_launch_share(l, ranks_here, cores, online, nnrt_cgroup_cpus(""));
 }

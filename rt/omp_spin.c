@@ -8,7 +8,9 @@
 // If the machine is busy as the process starts, a thread of a team often waits for a core: then 100
 // iterations, so that the others leave theirs to it.  No sum depends on these numbers.
 //
-// libgomp reads its environment when it is loaded, before main: the process starts itself again.
+// libgomp reads its environment when it is loaded, before main: the process starts itself again. It
+// does not if OMP_PROC_BIND has bound this thread to one core by then: the new process would have
+// no other.
 
 #include <omp.h>
 #include <stdlib.h>
@@ -51,7 +53,8 @@ static int others_running(int own) {
 void nnrt_spin_less(char **argv) {
   char path[4096], count[16];
   Launch l;
-  if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+  bool bound = omp_get_proc_bind() != omp_proc_bind_false;
+  if (bound || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
   // The other ranks of this machine, which start as this one does, are no load.
   int ranks = 1;
   if (nnrt_launch_find(&l, &(Why){0})) ranks = l.local_world > 0 ? l.local_world : l.world;

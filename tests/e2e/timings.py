@@ -1,8 +1,10 @@
-"""--timings: the work of operations, and its distance from the limits of the machine, in f32 and bf16, on one and two ranks.
+"""--timings: the work of operations, and its distance from the limits of the machine, in f32 and bf16, on one and two ranks, and with
+other threads than one for each core.
 
 Rates are rounded, and so are times: the product of both is compared with flops known from shapes, within both roundings.
 """
 
+import os
 import pathlib
 import sys
 
@@ -88,8 +90,26 @@ def main(folder, dtype, ranks, micro):
         check_limit(f"{what}: {title}", row, limits)
 
 
+def product_limit(exe, **variables):
+    """GFLOP/s of f32 that a rank measures."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))} | variables
+    got = parse(run(exe, *data_flags("mlp"), "--steps", 1, "--timings", env=env))
+    return next(float(rate) for rate, _, name, _ in got["limits"] if name == "f32")
+
+
+def threads_and_cores(folder):
+    """The limits are those of the cores of the process, whatever its number of threads."""
+    exe, cores = pathlib.Path(folder, "f3211"), len(os.sched_getaffinity(0))
+    all_cores = product_limit(exe)
+    many = product_limit(exe, OMP_NUM_THREADS=str(4 * cores))
+    check(f"{4 * cores} threads on {cores} cores are not faster", many < 1.6 * all_cores, many, all_cores)
+    bound = product_limit(exe, OMP_PROC_BIND="true")
+    check("threads that OMP_PROC_BIND binds have all cores", bound > all_cores / min(cores, 1.6), bound, all_cores)
+
+
 with scratch() as name:
     compile_in_a_hurry(name)
     for case in ("f32", 1, 1), ("f32", 2, 1), ("f32", 1, 2), ("bf16", 2, 1):
         main(name, *case)
+    threads_and_cores(name)
 finish()
