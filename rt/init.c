@@ -2,13 +2,14 @@
 // depend on seed, name and global element, so every rank draws its own shard of the same tensor.
 // 16-bit copies of weights are rounded from them, for every origin of the weights.
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "device.h"
 #include "nnrt_random.h"
 
 // Elements drawn, and bytes copied, between two writes to the device.
-enum { BLOCK = 1 << 17, PIECE = 1 << 18 };
+enum { BLOCK = 1 << 17, PIECE = 1 << 22 };
 
 // The number of element `i` of a padded tensor without its padding; -1: it is padding.
 static int64_t unpadded(const NnrtTensor *t, int64_t i) {
@@ -61,7 +62,7 @@ static void init_fill(NnrtRank *r, const NnrtTensor *t, int64_t n, char *block) 
   }
 }
 
-// Copies this rank's part, piece by piece, each after its checksums: from the cache.
+// Copies this rank's part, piece by piece, each after its checksums: from a cache.
 static bool init_from_payload(NnrtRank *r, const NnrtTensor *t, const Part *part, Why *w) {
   int64_t size = nnrt_dtype_size(t->dtype);
   char *to = nnrt_tensor_at(r, t);
@@ -108,11 +109,21 @@ bool nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed, Why *w) {
   return true;
 }
 
+// Whether the tensor is zeros, in a slab that nothing has written since the device was opened.
+// Memory for the moments of an optimizer is then mapped by the threads that update them.
+static bool zero_in_slab(const NnrtRank *r, const NnrtTensor *t) {
+  const char *at = nnrt_tensor_at(r, t);
+  bool in_slab = at >= r->slab && at < r->slab + r->code->slab_bytes;
+  return in_slab && t->init == NNRT_from_fill && t->a == 0 && !signbit(t->a);
+}
+
 bool nnrt_init_tensors(NnrtRank *r, int64_t seed, Why *w) {
   const NnrtGraph *g = &r->program->train;
-  for (int i = 0; i < g->n_tensors; i++)
-    if (nnrt_tensor_saved(&g->tensors[i]) && !nnrt_init_tensor(r, &g->tensors[i], seed, w))
-      return false;
+  for (int i = 0; i < g->n_tensors; i++) {
+    const NnrtTensor *t = &g->tensors[i];
+    if (!nnrt_tensor_saved(t) || zero_in_slab(r, t)) continue;
+    if (!nnrt_init_tensor(r, t, seed, w)) return false;
+  }
   return true;
 }
 

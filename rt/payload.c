@@ -220,20 +220,23 @@ static char *names_at(const NnrtProgram *p, int64_t from, int64_t to) {
 
 bool nnrt_payload_check(const NnrtProgram *p, int64_t at, int64_t bytes, Why *w) {
   const FilePart *part = &self.part[PAYLOAD];
-  for (int64_t k = at / NNRT_BLOCK; k <= (at + bytes - 1) / NNRT_BLOCK; k++) {
+  int64_t first = at / NNRT_BLOCK, end = (at + bytes - 1) / NNRT_BLOCK + 1, damaged = end;
+#pragma omp parallel for reduction(min : damaged) if (end - first > 4)
+  for (int64_t k = first; k < end; k++) {
     // Ranks of one process share the blocks that were compared.
     if (atomic_load_explicit(&self.compared[k], memory_order_relaxed)) continue;
-    if (!block_sound(part, k)) {
-      char *names = names_at(p, k * NNRT_BLOCK, (k + 1) * NNRT_BLOCK);
-      bool model = p->skeleton_bytes && k * NNRT_BLOCK >= p->skeleton;
-      why(w, "this executable is damaged: %s, %s%s%s\n%s", model ? names : "its weights",
-          block_range(part, k).text, model ? "" : ", of ", model ? "" : names, hint);
-      free(names);
-      return false;
-    }
-    atomic_store_explicit(&self.compared[k], 1, memory_order_relaxed);
+    if (block_sound(part, k))
+      atomic_store_explicit(&self.compared[k], 1, memory_order_relaxed);
+    else if (k < damaged)
+      damaged = k;
   }
-  return true;
+  if (damaged == end) return true;
+  char *names = names_at(p, damaged * NNRT_BLOCK, (damaged + 1) * NNRT_BLOCK);
+  bool model = p->skeleton_bytes && damaged * NNRT_BLOCK >= p->skeleton;
+  why(w, "this executable is damaged: %s, %s%s%s\n%s", model ? names : "its weights",
+      block_range(part, damaged).text, model ? "" : ", of ", model ? "" : names, hint);
+  free(names);
+  return false;
 }
 
 void nnrt_payload_release(int64_t at, int64_t bytes) {
