@@ -6,6 +6,7 @@
     --steps N         steps of a process (12); the first three are not timed
     --batches N       batches of data, in turn (4)
     --data KIND       random, or learnable: that of learnable.py (random)
+    --warmup N        the learning rate grows for N steps, and then falls to 0 by a cosine (0: it is constant)
     --dtypes A,B      f32, bf16 (f32): bf16 is nnaot's --dtype bf16 and PyTorch's autocast
     --only A,B        contestants, by parts of their names
     --torch-preload F a library of malloc for PyTorch, such as libjemalloc.so.2
@@ -15,15 +16,17 @@
     --list            the models
 
 Every contestant runs in its own process, in turn (A B C A B C …), on the same weights and data and with the same number of
-threads.  A row is the median of all timed steps, peak memory is the process's largest resident set, and `first step` is the time
-from exec to the end of the first step.  PyTorch has its best settings: fused AdamW, channels_last for convolutions, gradients set to None, no data
-loader; eager and two modes of torch.compile.  The last row is a bound: ONNX Runtime's inference of the exported model, which
-computes a third of a step's products.  bench_tables.py makes tables and pictures of the results.
+threads.  A row is the median of all timed steps, peak memory is the process's largest resident set, and `first step` are the
+times from exec to the begin and to the end of the first step.  PyTorch has its best settings: fused AdamW, channels_last for
+convolutions, gradients set to None, no data loader; eager and two modes of torch.compile.  The last row is a bound: ONNX
+Runtime's inference of the exported model, which computes a third of a step's products.  bench_tables.py makes tables and pictures
+of the results.
 """
 
 import argparse
 import functools
 import json
+import math
 import os
 import pathlib
 import re
@@ -85,7 +88,7 @@ def prepare(name, folder, a):
         start = time.perf_counter()
         done = subprocess.run([a.nnaot, folder / "model.onnx", "--batch", str(model.batch), "--loss", model.loss, "--dtype", dtype,
                         "--optimizer", "adamw:weight_decay=0.1,betas=0.9/0.95", "--lr", "0.001", "-o", folder / dtype,
-                        *a.flags.split()],
+                        *(["--lr-schedule", f"cosine:warmup={a.warmup}"] if a.warmup else []), *a.flags.split()],
                        capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{name}, {dtype}: {done.stderr.strip()}")
@@ -95,36 +98,49 @@ def prepare(name, folder, a):
 
 # -- A process of a contestant ---------------------------------------------------------------------
 
-def command_of(kind, name, folder, dtype, steps, threads):
+def command_of_script(kind, name, folder, dtype, steps, a):
+    return [sys.executable, HERE, "--one", kind, name, str(folder), dtype, "--steps", str(steps), "--threads", str(a.threads),
+            "--warmup", str(a.warmup)]
+
+
+def command_of(kind, name, folder, dtype, steps, a):
     """The process that trains: nnaot's executable, or this script."""
     if kind != "nnaot":
-        return [sys.executable, HERE, "--one", kind, name, str(folder), dtype, "--steps", str(steps), "--threads", str(threads)]
+        return command_of_script(kind, name, folder, dtype, steps, a)
     inputs = [f for p in sorted(folder.glob("*.npy")) for f in ("--input", f"{p.stem}={p}")]
     return [folder / dtype, *inputs, "--steps", str(steps)]
 
 
-def run_nnaot(folder, dtype, steps, threads):
+def run_nnaot(folder, dtype, steps, a):
     log = folder / "log.jsonl"
     log.unlink(missing_ok=True)
-    subprocess.run([*command_of("nnaot", None, folder, dtype, steps, threads), "--log", log], check=True,
-                   env=dict(os.environ, OMP_NUM_THREADS=str(threads)), stdout=subprocess.DEVNULL)
+    subprocess.run([*command_of("nnaot", None, folder, dtype, steps, a), "--log", log], check=True,
+                   env=dict(os.environ, OMP_NUM_THREADS=str(a.threads)), stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     # This process is small, so the child's peak is its own.
     mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return dict(ms=[x["step_ms"] for x in lines], loss=[x["loss"] for x in lines], mib=mib)
 
 
-def run_torch(name, folder, dtype, steps, threads, mode):
+def rate_factor(warmup, steps):
+    """The learning rate of a step, as a part of that given, by cosine:warmup=…"""
+    def factor(step):
+        return (step + 1) / warmup if step < warmup else (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
+    return factor if warmup else lambda step: 1.0
+
+
+def run_torch(name, folder, dtype, steps, a):
     import torch
     from bench_models import MODELS
-    model = MODELS[name]
-    torch.set_num_threads(threads)
+    model, mode = MODELS[name], TORCH[a.one]
+    torch.set_num_threads(a.threads)
     module = model.build()
     tensors = {key: torch.from_numpy(x) for key, x in load(folder, [p.stem for p in folder.glob("*.npy")]).items()}
     if model.convolutions:
         module = module.to(memory_format=torch.channels_last)
         tensors["x"] = tensors["x"].contiguous(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(module.parameters(), fused=True, **ADAMW)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate_factor(a.warmup, steps))
 
     def loss_of(tensors):
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
@@ -142,15 +158,16 @@ def run_torch(name, folder, dtype, steps, threads, mode):
         loss = loss_of({key: x[first:first + model.batch] for key, x in tensors.items()})
         loss.backward()
         optimizer.step()
+        schedule.step()
         losses.append(loss.item())
         ms.append((time.perf_counter() - start) * 1e3)
     return dict(ms=ms, loss=losses, mib=peak_mib())
 
 
-def run_inference(folder, steps, threads):
+def run_inference(folder, steps, a):
     import onnxruntime
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = a.threads
     session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
     data, batch = load(folder, [i.name for i in session.get_inputs()]), int((folder / "batch").read_text())
     ms, rows = [], len(next(iter(data.values())))
@@ -162,12 +179,12 @@ def run_inference(folder, steps, threads):
     return dict(ms=ms, loss=[], mib=peak_mib())
 
 
-def run_one(kind, name, folder, dtype, steps, threads):
-    if kind == "nnaot":
-        return run_nnaot(folder, dtype, steps, threads)
-    if kind == INFERENCE:
-        return run_inference(folder, steps, threads)
-    return run_torch(name, folder, dtype, steps, threads, TORCH[kind])
+def run_one(name, folder, dtype, a):
+    if a.one == "nnaot":
+        return run_nnaot(folder, dtype, a.steps, a)
+    if a.one == INFERENCE:
+        return run_inference(folder, a.steps, a)
+    return run_torch(name, folder, dtype, a.steps, a)
 
 
 # -- All processes ---------------------------------------------------------------------------------
@@ -175,8 +192,7 @@ def run_one(kind, name, folder, dtype, steps, threads):
 def in_process(kind, name, folder, dtype, steps, a):
     """The result of a process, or None with the last line of its error."""
     env = dict(os.environ, **({"LD_PRELOAD": a.torch_preload} if a.torch_preload and kind in TORCH else {}))
-    command = [sys.executable, HERE, "--one", kind, name, str(folder), dtype, "--steps", str(steps), "--threads", str(a.threads)]
-    out = subprocess.run(command, capture_output=True, text=True, env=env)
+    out = subprocess.run(command_of_script(kind, name, folder, dtype, steps, a), capture_output=True, text=True, env=env)
     if out.returncode:
         print(f"{name}, {kind}, {dtype}: {(out.stderr.strip().splitlines() or ['failed'])[-1][:200]}", file=sys.stderr)
         return None
@@ -184,18 +200,25 @@ def in_process(kind, name, folder, dtype, steps, a):
 
 
 def first_step(kind, name, folder, dtype, a):
-    """Seconds from exec to the end of the first step: those of a process of one step."""
-    command = command_of(kind, name, folder, dtype, 1, a.threads)
+    """Seconds from exec to the begin and to the end of the first step: those of a process of one step."""
+    log = folder / "log.jsonl"
+    log.unlink(missing_ok=True)
+    command = [*command_of(kind, name, folder, dtype, 1, a), *(["--log", log] if kind == "nnaot" else [])]
     env = dict(os.environ, OMP_NUM_THREADS=str(a.threads))
     start = time.perf_counter()
-    done = subprocess.run(command, env=env, capture_output=True)
-    return time.perf_counter() - start if done.returncode == 0 else None
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        return None
+    ms = json.loads(log.read_text())["step_ms"] if kind == "nnaot" else json.loads(done.stdout.splitlines()[-1])["ms"][0]
+    return seconds - ms / 1e3, seconds
 
 
 def settings_of(a):
     said = f"{a.threads} threads, {a.rounds} rounds of {a.steps} steps, {a.batches} batches, {','.join(a.dtypes)}"
     data = "" if a.data == "random" else f"{a.data} data"
-    return " ".join([said, *filter(None, (data, a.flags, a.only, a.torch_preload))])
+    warmup = f"warmup of {a.warmup}" if a.warmup else ""
+    return " ".join([said, *filter(None, (data, warmup, a.flags, a.only, a.torch_preload))])
 
 
 def read_results(a):
@@ -241,7 +264,7 @@ def show(result):
     ours = {r["dtype"]: r["ms"] for r in result["rows"] if r["kind"] == "nnaot"}
     for r in result["rows"]:
         ratio = f"{r['ms'] / ours[r['dtype']]:.2f}" if r["dtype"] in ours else ""
-        first = f"{r['first']:.2f}" if r["first"] else ""
+        first = ", ".join(f"{seconds:.2f}" for seconds in r["first"] or [])
         loss = f"{r['losses'][-1]:.5f}" if r["losses"] else ""
         print(f"{r['kind'] + ', ' + r['dtype']:28}{r['ms']:10.2f}{r['min']:9.2f}{r['max']:9.2f}{ratio:>9}{r['mib']:10.0f}"
               f"{first:>15}{loss:>11}", flush=True)
@@ -255,6 +278,7 @@ def main():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--batches", type=int, default=4)
     p.add_argument("--data", choices=["random", "learnable"], default="random")
+    p.add_argument("--warmup", type=int, default=0)
     p.add_argument("--dtypes", type=lambda s: s.split(","), default=["f32"])
     p.add_argument("--only", default="")
     p.add_argument("--torch-preload", default="")
@@ -266,8 +290,8 @@ def main():
     a = p.parse_args()
     if a.one:
         name, folder, dtype = a.models
-        print(json.dumps(run_one(a.one, name, pathlib.Path(folder), dtype, a.steps, a.threads)))
-        return
+        print(json.dumps(run_one(name, pathlib.Path(folder), dtype, a)), flush=True)
+        os._exit(0)  # first_step does not count the end of the interpreter
     from bench_models import MODELS
     unknown = set(a.models) - set(MODELS)
     if unknown:

@@ -16,6 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "samples"), str(HERE)]
 from bench import INFERENCE, TORCH  # noqa: E402
 
+LAST = 10  # steps, of which the mean loss is the final one
 COLORS = {"f32": "#2f6fb5", "bf16": "#c2622d"}
 
 
@@ -45,8 +46,8 @@ def geomean(values):
 def table(results, dtype):
     from bench_models import MODELS
     print(f"\n| {dtype} | nnaot, ms | eager | compile | compile, tuned | best PyTorch / nnaot | MiB: nnaot, leanest PyTorch |"
-          " first step, s: nnaot, eager | inference, ms |")
-    print("|---|---|---|---|---|---|---|---|---|")
+          " exec to first step, s: nnaot, eager | to its end | inference, ms |")
+    print(f"|{'---|' * 10}")
     for r in results:
         ours = row_of(r, "nnaot", dtype)
         if not ours:
@@ -56,7 +57,8 @@ def table(results, dtype):
         cells = [MODELS[r["model"]].title, f"{ours['ms']:.2f}", *(f"{t['ms']:.2f}" if t else "" for t in torch),
                  f"**{best['ms'] / ours['ms']:.2f}**" if best else "",
                  f"{ours['mib']:.0f}, {leanest_torch(r, dtype):.0f}" if best else f"{ours['mib']:.0f}",
-                 f"{ours['first']:.2f}, {torch[0]['first']:.1f}" if torch[0] else f"{ours['first']:.2f}",
+                 *(f"{ours['first'][i]:.2f}, {torch[0]['first'][i]:.1f}" if torch[0] else f"{ours['first'][i]:.2f}"
+                   for i in range(2)),
                  f"{inference['ms']:.2f}" if inference else ""]
         print(f"| {' | '.join(cells)} |")
     ratio = ratios(results, dtype)
@@ -100,7 +102,7 @@ def speed(results, dtypes, machine):
 
 
 def losses(results):
-    """Curves of nnaot and eager PyTorch in each type, a panel for each model."""
+    """Curves of nnaot and eager PyTorch in each type with the mean of the last steps, a panel for each model."""
     from bench_models import MODELS
     width, panel, left = 860, 190, 60
     styles = [("nnaot", "f32", "#2f6fb5", ""), ("torch eager", "f32", "#7a7a76", "6 3"),
@@ -119,7 +121,8 @@ def losses(results):
             points = " ".join(f"{left + 560 * s / max(n - 1, 1):.1f},{top + (panel - 54) * (high - x) / (high - low):.1f}"
                               for s, x in enumerate(row["losses"]))
             out.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.3" stroke-dasharray="{dash}"/>')
-            out.append(text(left + 575, top + 14 + 17 * j, f"{kind}, {dtype}: {row['losses'][-1]:.4f} after {n}", color=color))
+            last = row["losses"][-LAST:]
+            out.append(text(left + 575, top + 14 + 17 * j, f"{kind}, {dtype}: {sum(last) / len(last):.4f}", color=color))
     return svg(width, 30 + panel * len(results), out)
 
 

@@ -8,9 +8,10 @@
     --svg FILE        draws the curves of all models in the results
 
 Trains models of bench_models.py on the data of learnable.py with bench.py's processes: nnaot in f32 and with --dtype bf16, eager
-PyTorch in f32 and under autocast, from the same weights, on the same rows, with the same AdamW.  Prints the mean loss of
-the last 10 steps, and by how many per cent nnaot's in bf16 differs from the others.  Exit status 1 if it differs from PyTorch's in
-f32 or from autocast's by more than 1 %, or is NaN.  Needs what tests/bench/run needs.
+PyTorch in f32 and under autocast, from the same weights, on the same rows, with the same AdamW, whose learning rate grows for a
+tenth of the steps and then falls to 0 by a cosine.  Prints the mean loss of the last 10 steps, and by how many per cent nnaot's in
+bf16 differs from the others.  Exit status 1 if it differs from PyTorch's in f32 or from autocast's by more than 1 %, or is NaN.
+Needs what tests/bench/run needs.
 """
 
 import argparse
@@ -25,14 +26,14 @@ import bench  # noqa: E402
 import bench_tables  # noqa: E402
 
 MODELS = ["mlp", "resnet18", "vit", "bert", "gpt2", "llama", "lstm", "dlrm", "mamba"]
-LAST, LIMIT = 10, 0.01
+LIMIT = 0.01
 KINDS = [("nnaot", "f32"), ("torch eager", "f32"), ("nnaot", "bf16"), ("torch eager", "bf16")]
 
 
 def final(result, kind, dtype):
     """The mean loss of the last steps; NaN if it did not run."""
     row = bench_tables.row_of(result, kind, dtype)
-    losses = row["losses"][-LAST:] if row else []
+    losses = row["losses"][-bench_tables.LAST:] if row else []
     return sum(losses) / len(losses) if losses else float("nan")
 
 
@@ -56,6 +57,7 @@ def main():
     p.add_argument("--svg", type=pathlib.Path)
     a = p.parse_args()
     a.rounds, a.batches, a.dtypes, a.data = 1, a.steps, ["f32", "bf16"], "learnable"
+    a.warmup = a.steps // 10
     a.only, a.flags, a.torch_preload = "nnaot,torch eager", "", ""
     results = bench.read_results(a)
     print("| model | first loss | nnaot f32 | PyTorch f32 | nnaot bf16 | autocast | bf16 to nnaot f32 | to PyTorch f32 |"
