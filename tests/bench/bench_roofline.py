@@ -30,7 +30,7 @@ BATCHES = 4
 
 
 def measure(name, folder, dtype, a):
-    command = [*command_of("nnaot", name, folder, dtype, a.steps, a.threads), "--timings"]
+    command = [*command_of("nnaot", name, folder, dtype, a.steps, a), "--timings"]
     env = dict(os.environ, OMP_NUM_THREADS=str(a.threads))
     runs = [parse(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout) for _ in range(a.rounds)]
     return min(runs, key=lambda run: float(run["step"]["ms"]))
@@ -62,7 +62,7 @@ def main():
     p.add_argument("--flags", default="")
     p.add_argument("--results", type=pathlib.Path)
     a = p.parse_args()
-    a.batches, a.data = BATCHES, "random"
+    a.batches, a.data, a.warmup = BATCHES, "random", 0
     from bench_models import MODELS
     unknown = set(a.models) - set(MODELS)
     if unknown:
