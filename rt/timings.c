@@ -1,6 +1,6 @@
 // --timings: a table of the operations of a run, by the time that each took on rank 0.
 //
-//     times on rank 0 of 2, in ms of a step (mean of 20 steps)
+//     times on rank 0 of 2, in ms of a step (mean of 19 steps after the first)
 //     limits of this machine, measured at the end, by all ranks at once
 //          242.1 GFLOP/s  f32     sums in registers, operands in the L1 cache
 //          …
@@ -14,9 +14,10 @@
 //       1.998  101.7%      31     …                                the step, …
 //
 // The times are those of the events of --trace (trace.c): of operations, and of communication,
-// which may overlap operations.  A share is of the sum of all times.  The work is the compiler's
-// count (NnrtWork), and `of peak` is the least time that the machine needs for it (roofline.c), as
-// a share of the time taken.  `limit` names the limit; in a sum, that of most of the least time.
+// which may overlap operations.  The first step counts only if there is no other: it maps memory.
+// A share is of the sum of all times.  The work is the compiler's count (NnrtWork), and `of peak`
+// is the least time that the machine needs for it (roofline.c), as a share of the time taken.
+// `limit` names the limit; in a sum, that of most of the least time.
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,7 @@ struct NnrtTimings {
   int64_t *calls;
   int64_t steps;
   double steps_us;
+  bool without_first; // the times of the first step are dropped
 };
 
 NnrtTimings *nnrt_timings_new(const NnrtGraph *g) {
@@ -57,7 +59,16 @@ NnrtTimings *nnrt_timings_new(const NnrtGraph *g) {
   return t;
 }
 
+static void drop_first(NnrtTimings *t) {
+  memset(t->us, 0, (size_t)t->graph->n_ops * sizeof *t->us);
+  memset(t->calls, 0, (size_t)t->graph->n_ops * sizeof *t->calls);
+  t->steps = 0;
+  t->steps_us = 0;
+  t->without_first = true;
+}
+
 void nnrt_timings_add(NnrtTimings *t, int op, double us) {
+  if (t->steps == 1 && !t->without_first) drop_first(t); // this is of the second
   t->us[op] += us;
   t->calls[op]++;
 }
@@ -186,8 +197,8 @@ static void print_tables(const NnrtTimings *t, const NnrtRank *r, const NnrtRoof
   for (int i = 0; i < ops.n; i++)
     add_to(&sum, &ops.at[i]);
   double all = sum.us;
-  printf("times on rank 0 of %d, in ms of a step (mean of %lld step%s)\n", r->ranks,
-         (long long)t->steps, t->steps == 1 ? "" : "s");
+  printf("times on rank 0 of %d, in ms of a step (mean of %lld step%s%s)\n", r->ranks,
+         (long long)t->steps, t->steps == 1 ? "" : "s", t->without_first ? " after the first" : "");
   nnrt_roofline_print(f, r);
   print_rows(&kinds, "operations of a kind", all, t->steps);
   print_rows(&ops, "operation", all, t->steps);
